@@ -1,0 +1,2 @@
+//! placeholder
+#![cfg_attr(target_os = "none", no_std)]
