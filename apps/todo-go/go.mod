@@ -1,0 +1,3 @@
+module coracle/todo-go
+
+go 1.22
