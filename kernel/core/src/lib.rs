@@ -1,2 +1,24 @@
-//! placeholder
+// SPDX-License-Identifier: Apache-2.0
+//! The middle of the kernel: memory, threads, scheduler, time, signals, user pointers, and the traits in which
+//! drivers, network and file systems meet without knowing each other.
+
 #![cfg_attr(target_os = "none", no_std)]
+
+extern crate alloc;
+
+pub mod device;
+pub mod file;
+pub mod io;
+pub mod memory;
+pub mod packet;
+pub mod poll;
+pub mod random;
+pub mod sync;
+pub mod time;
+pub mod timer;
+pub mod user;
+
+pub use coracle_abi::{Errno, PollEvents};
+
+/// The result of nearly everything in the kernel.
+pub type Result<T, E = Errno> = core::result::Result<T, E>;

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a driver offers to the rest of the kernel.
+
+use crate::packet::{RxPacket, TxPacket};
+use crate::poll::PollSource;
+use crate::{PollEvents, Result};
+
+/// What a network device does for the protocols.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetCapabilities {
+    /// Fills in checksums of sent packets.
+    pub tx_checksum: bool,
+    /// Cuts large TCP segments over IPv4.
+    pub tso4: bool,
+    /// Cuts large TCP segments over IPv6.
+    pub tso6: bool,
+    /// Most fragments behind the head of one packet.
+    pub max_fragments: usize,
+    /// Largest frame with segmentation, in bytes of payload.
+    pub max_segmented_bytes: usize,
+}
+
+/// A network interface card. All methods may be called on any CPU at any time.
+pub trait NetDevice: Send + Sync {
+    /// Hardware address.
+    fn mac(&self) -> [u8; 6];
+
+    /// Largest IP packet in bytes, 1500 on Ethernet.
+    fn mtu(&self) -> usize;
+
+    /// Offloads.
+    fn capabilities(&self) -> NetCapabilities;
+
+    /// Queues a packet; the device is told with [`NetDevice::flush`]. Gives it back when the queue is full.
+    fn transmit(&self, packet: TxPacket) -> Result<(), TxPacket>;
+
+    /// Tells the device about queued packets, if it needs to be told.
+    fn flush(&self);
+
+    /// Hands at most `budget` received packets to `sink`, and returns whether more are waiting.
+    fn receive(&self, budget: usize, sink: &mut dyn FnMut(RxPacket)) -> bool;
+
+    /// Switches interrupts for received packets on or off. Switching on returns whether packets arrived meanwhile, in
+    /// which case the caller polls again: no packet can be left waiting without an interrupt.
+    fn set_receive_interrupts(&self, on: bool) -> bool;
+}
+
+/// A device that carries bytes both ways: console and control port.
+pub trait CharDevice: Send + Sync {
+    /// Takes as many bytes as there is room for and returns how many; `EAGAIN` for none.
+    fn write(&self, bytes: &[u8]) -> Result<usize>;
+
+    /// Fills `out` with what has arrived; `EAGAIN` for nothing yet, 0 for the end.
+    fn read(&self, out: &mut [u8]) -> Result<usize>;
+
+    /// Readiness.
+    fn poll(&self) -> PollEvents;
+
+    /// Notified when readiness changes.
+    fn poll_source(&self) -> &PollSource;
+}
+
+/// A source of random bytes.
+pub trait EntropyDevice: Send + Sync {
+    /// Fills `out` and returns how many bytes arrived. Waits for the device at most `timeout_ns`.
+    fn fill(&self, out: &mut [u8], timeout_ns: u64) -> usize;
+}
+
+/// Called when a device interrupts. Runs with interrupts off and must not sleep.
+pub trait InterruptHandler: Send + Sync {
+    /// Serves the device. Returns whether it had interrupted (lines can be shared).
+    fn on_interrupt(&self) -> bool;
+}
