@@ -1,1 +1,45 @@
-fn main() {}
+// SPDX-License-Identifier: Apache-2.0
+
+//! `cargo xtask`: what developers and CI do with the repository. Every command the README names ends here.
+
+mod build;
+mod paths;
+mod setup;
+mod sh;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  setup           install what is missing (Debian, Ubuntu; root or sudo)
+  build [--dev]   kernel, command and sample service -> build/
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[&str]) -> Result<()> {
+    sh::catch_interrupts()?;
+    match arguments {
+        ["setup"] => setup::run(),
+        ["build"] => build::run(build::Flavour::Release),
+        ["build", "--dev"] => build::run(build::Flavour::Dev),
+        ["help" | "-h" | "--help"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        [] => bail!("no command\n\n{USAGE}"),
+        other => bail!("unknown: {}\n\n{USAGE}", other.join(" ")),
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `cargo xtask setup`: installs what a Debian or Ubuntu machine lacks, and nothing that is there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{paths, sh};
+
+/// A tool, and the package that brings it.
+struct Tool {
+    /// The program that shows the package is there.
+    program: &'static str,
+    package: &'static str,
+}
+
+/// What building and testing take, apart from Go.
+const TOOLS: [Tool; 7] = [
+    Tool {
+        program: "gcc",
+        package: "gcc",
+    },
+    Tool {
+        program: "make",
+        package: "make",
+    },
+    Tool {
+        program: "objcopy",
+        package: "binutils",
+    },
+    Tool {
+        program: "git",
+        package: "git",
+    },
+    Tool {
+        program: "ip",
+        package: "iproute2",
+    },
+    Tool {
+        program: "qemu-system-x86_64",
+        package: "qemu-system-x86",
+    },
+    Tool {
+        program: "wrk",
+        package: "wrk",
+    },
+];
+
+/// The C library's headers and archive, for the static test programs.
+const LIBC: Tool = Tool {
+    program: "/usr/lib/x86_64-linux-gnu/libc.a",
+    package: "libc6-dev",
+};
+
+/// The oldest Go whose `net/http` has method patterns.
+const GO_MINIMUM: (u32, u32) = (1, 22);
+
+/// Where Debian and Ubuntu put a newer Go than the default one.
+const GO_VERSIONED: &str = "/usr/lib/go-1.22/bin/go";
+
+/// Installs what is missing.
+pub(crate) fn run() -> Result<()> {
+    let mut packages: Vec<&str> = TOOLS
+        .iter()
+        .filter(|tool| !sh::installed(tool.program))
+        .map(|tool| tool.package)
+        .collect();
+    if !Path::new(LIBC.program).exists() {
+        packages.push(LIBC.package);
+    }
+    install(&packages)?;
+    if go().is_err() {
+        install_go()?;
+    }
+    Ok(())
+}
+
+/// The Go command to use: the first one that is new enough.
+pub(crate) fn go() -> Result<PathBuf> {
+    let cached = paths::cache()?.join("go/bin/go");
+    let candidates = [
+        Path::new("go"),
+        Path::new("/usr/local/go/bin/go"),
+        Path::new(GO_VERSIONED),
+        &cached,
+    ];
+    candidates
+        .into_iter()
+        .find(|go| go_is_new_enough(go))
+        .map(Path::to_path_buf)
+        .with_context(|| {
+            format!(
+                "no Go {}.{} or newer found; `cargo xtask setup` installs it",
+                GO_MINIMUM.0, GO_MINIMUM.1
+            )
+        })
+}
+
+fn go_is_new_enough(go: &Path) -> bool {
+    let Ok(version) = sh::output(sh::cmd(go, ["env", "GOVERSION"]).env("GOTOOLCHAIN", "local"))
+    else {
+        return false;
+    };
+    go_version(&version).is_some_and(|version| version >= GO_MINIMUM)
+}
+
+/// Major and minor number from `go1.26.8` and the like.
+fn go_version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text
+        .trim()
+        .strip_prefix("go")?
+        .split(['.', 'r', 'b', ' ', '-']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Go from the distribution, or, where that one is too old (Debian 12 has 1.19), the distribution's Go fetches the tool
+/// chain it wants from the Go module proxy.
+fn install_go() -> Result<()> {
+    install(&["golang-go"])?;
+    if go().is_ok() {
+        return Ok(());
+    }
+    if apt_has("golang-1.22-go") {
+        install(&["golang-1.22-go"])?;
+        if go().is_ok() {
+            return Ok(());
+        }
+    }
+    fetch_go_toolchain()
+        .context("the distribution's Go is too old, and fetching a newer one failed")
+}
+
+/// Unpacks the Go tool chain as the Go module proxy offers it (a zip of the module `golang.org/toolchain`).
+fn fetch_go_toolchain() -> Result<()> {
+    const VERSION: &str = "v0.0.1-go1.24.4.linux-amd64";
+    install(&["unzip"])?;
+    let cache = paths::cache()?;
+    // Even an old Go downloads and verifies any module by name.
+    let modules = paths::created(cache.join("go-modules"))?;
+    sh::run(
+        sh::cmd(
+            "go",
+            [
+                "mod",
+                "download",
+                &format!("golang.org/toolchain@{VERSION}"),
+            ],
+        )
+        .env("GOMODCACHE", &modules)
+        .env("GOFLAGS", "-modcacherw")
+        .env("GO111MODULE", "on"),
+    )?;
+    let unpacked = modules.join(format!("golang.org/toolchain@{VERSION}"));
+    for folder in ["bin", "pkg/tool/linux_amd64"] {
+        make_executable(&unpacked.join(folder))?;
+    }
+    let place = cache.join("go");
+    if place.exists() {
+        std::fs::remove_dir_all(&place).with_context(|| format!("replace {}", place.display()))?;
+    }
+    std::fs::rename(&unpacked, &place)
+        .with_context(|| format!("move Go to {}", place.display()))?;
+    go().map(drop)
+}
+
+/// Module zips carry no executable bits.
+fn make_executable(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    for entry in std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        std::fs::set_permissions(entry?.path(), std::fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// Whether the package lists know `package`.
+fn apt_has(package: &str) -> bool {
+    sh::output(&mut sh::cmd(
+        "apt-cache",
+        ["show", "--no-all-versions", package],
+    ))
+    .is_ok()
+}
+
+/// Installs distribution packages, as root or through sudo.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    if !sh::installed("apt-get") {
+        bail!(
+            "missing: {}. This machine has no apt-get; install them with its package manager",
+            packages.join(" ")
+        );
+    }
+    println!("installing {}", packages.join(" "));
+    update_lists()?;
+    let mut command = as_root("apt-get")?;
+    command
+        .args(["install", "-y", "-qq", "--no-install-recommends"])
+        .args(packages);
+    sh::output(&mut command).map(drop)
+}
+
+/// Brings apt's package lists up to date.
+pub(crate) fn update_lists() -> Result<()> {
+    sh::output(as_root("apt-get")?.args(["update", "-qq"])).map(drop)
+}
+
+/// A command that runs as root.
+fn as_root(program: &str) -> Result<Command> {
+    let mut command = if rustix::process::geteuid().is_root() {
+        sh::cmd("env", ["DEBIAN_FRONTEND=noninteractive", program])
+    } else if sh::installed("sudo") {
+        sh::cmd("sudo", ["env", "DEBIAN_FRONTEND=noninteractive", program])
+    } else {
+        bail!("`{program}` needs root: run as root or install sudo");
+    };
+    command.current_dir("/");
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::go_version;
+
+    #[test]
+    fn go_versions() {
+        assert_eq!(go_version("go1.26.8\n"), Some((1, 26)));
+        assert_eq!(go_version("go1.22rc1"), Some((1, 22)));
+        assert_eq!(go_version("go1.24.4 X:nodwarf5"), Some((1, 24)));
+        assert_eq!(go_version("devel +abc"), None);
+    }
+}
