@@ -7,6 +7,7 @@
 
 use crate::bitset::BitSet;
 use alloc::vec::Vec;
+use coracle_abi::Errno;
 use core::fmt;
 
 /// Why a descriptor operation failed.
@@ -24,6 +25,15 @@ impl fmt::Display for FdError {
             Self::BadFd => "not an open file descriptor",
             Self::TooMany => "too many open files",
         })
+    }
+}
+
+impl From<FdError> for Errno {
+    fn from(error: FdError) -> Self {
+        match error {
+            FdError::BadFd => Self::EBADF,
+            FdError::TooMany => Self::EMFILE,
+        }
     }
 }
 

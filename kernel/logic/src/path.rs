@@ -4,6 +4,7 @@
 //! Knows nothing of directories: it says what each component asks for, and whether the whole path insists on a
 //! directory. Names are bytes, as on Linux.
 
+use coracle_abi::Errno;
 use core::fmt;
 
 /// Longest component in bytes (`NAME_MAX`).
@@ -31,6 +32,16 @@ impl fmt::Display for PathError {
             Self::TooLong => "the path or a name in it is too long",
             Self::Loop => "too many levels of symbolic links",
         })
+    }
+}
+
+impl From<PathError> for Errno {
+    fn from(error: PathError) -> Self {
+        match error {
+            PathError::Empty => Self::ENOENT,
+            PathError::TooLong => Self::ENAMETOOLONG,
+            PathError::Loop => Self::ELOOP,
+        }
     }
 }
 

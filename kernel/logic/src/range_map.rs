@@ -267,7 +267,10 @@ impl<V: Split> RangeMap<V> {
 }
 
 #[cfg(test)]
-#[expect(clippy::cast_possible_truncation, reason = "the addresses of the model are below 64")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the addresses of the model are below 64"
+)]
 mod tests {
     use super::{InsertError, RangeMap, Split};
     use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
