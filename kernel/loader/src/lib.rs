@@ -9,5 +9,8 @@
 extern crate alloc;
 
 mod bytes;
+pub mod cmdline;
+pub mod cpio;
 pub mod elf;
+pub mod pvh;
 pub mod stack;
