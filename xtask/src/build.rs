@@ -2,7 +2,7 @@
 
 //! `cargo xtask build`: the kernel, the command and the sample service, finished, in `build/`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -34,8 +34,12 @@ impl Flavour {
 pub(crate) fn run(flavour: Flavour) -> Result<()> {
     kernel(flavour)?;
     cli()?;
-    todo_go()?;
-    Ok(())
+    todo_go()
+}
+
+/// Builds only the sample service.
+pub(crate) fn service() -> Result<()> {
+    todo_go()
 }
 
 /// `cargo` with our tool chain, at the root of the repository.
@@ -86,7 +90,7 @@ fn cli() -> Result<()> {
 }
 
 /// Compiles the to-do service: static, without paths of this machine, stripped.
-fn todo_go() -> Result<PathBuf> {
+fn todo_go() -> Result<()> {
     let product = paths::build()?.join("todo-go");
     let mut command = sh::cmd(setup::go()?, ["build", "-trimpath", "-ldflags=-s -w", "-o"]);
     command
@@ -94,8 +98,7 @@ fn todo_go() -> Result<PathBuf> {
         .arg(".")
         .current_dir(paths::in_root("apps/todo-go"))
         .env("CGO_ENABLED", "0");
-    sh::run(&mut command)?;
-    Ok(product)
+    sh::run(&mut command)
 }
 
 /// Writes `product` beside its place and moves it there, so that guests which run the old one are not disturbed.

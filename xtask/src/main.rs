@@ -3,6 +3,7 @@
 //! `cargo xtask`: what developers and CI do with the repository. Every command the README names ends here.
 
 mod build;
+mod demo;
 mod paths;
 mod setup;
 mod sh;
@@ -16,6 +17,8 @@ usage: cargo xtask COMMAND
 
   setup           install what is missing (Debian, Ubuntu; root or sudo)
   build [--dev]   kernel, command and sample service -> build/
+  demo [linux | coracle]
+                  measure the sample service as a unikernel beside a Linux VM; or one of them alone
 ";
 
 fn main() -> ExitCode {
@@ -35,6 +38,9 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["setup"] => setup::run(),
         ["build"] => build::run(build::Flavour::Release),
         ["build", "--dev"] => build::run(build::Flavour::Dev),
+        ["demo"] => demo::run(demo::Who::Both),
+        ["demo", "linux"] => demo::run(demo::Who::LinuxOnly),
+        ["demo", "coracle"] => demo::run(demo::Who::CoracleOnly),
         ["help" | "-h" | "--help"] => {
             print!("{USAGE}");
             Ok(())

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `cargo xtask demo`: the to-do service as a unikernel and in a Linux VM, measured side by side.
+//!
+//! Both machines have the same VMM, machine type, accelerator, processors, memory and kind of network. One runs at a time,
+//! they take turns, and each ratio is that of the medians of the same minutes.
+
+mod figures;
+mod html;
+mod linux;
+mod load;
+mod measure;
+mod net;
+mod platform;
+mod plot;
+mod probe;
+mod table;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use self::figures::{Figure, Samples};
+use self::linux::Linux;
+use self::platform::{Accel, Machine, Platform};
+use crate::build::{self, Flavour};
+use crate::{paths, setup, sh};
+
+/// Rounds of load; in each, every platform boots once and takes every number of connections.
+const LOAD_ROUNDS: u32 = 3;
+/// Boots beyond those of the load rounds.
+const BOOT_ROUNDS: u32 = 4;
+/// Rounds with two vCPUs.
+const SMP_ROUNDS: u32 = 2;
+/// Connections of the runs with two vCPUs.
+const SMP_CONNECTIONS: u32 = 40;
+/// Length of one run of load, seconds.
+const LOAD_SECONDS: u32 = 4;
+/// Memory of both guests, MiB.
+const MEMORY_MIB: u32 = 256;
+/// Where the search for the smallest memory starts, MiB.
+const SMALLEST_FROM_MIB: u32 = 128;
+
+/// Which platforms take part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    Both,
+    LinuxOnly,
+    CoracleOnly,
+}
+
+/// Measures, prints the table, and writes `demo.html` and `demo.jsonl`.
+pub(crate) fn run(who: Who) -> Result<()> {
+    setup::run()?;
+    match who {
+        Who::LinuxOnly => build::service()?,
+        Who::Both | Who::CoracleOnly => build::run(Flavour::Release)?,
+    }
+    let started = Instant::now();
+    let bench = Bench::prepare(who)?;
+    let names = bench.names();
+    let about = bench.about()?;
+    let mut samples = Samples::create(&paths::in_root("demo.jsonl"), &about)?;
+
+    bench.show_answer()?;
+    bench.measure(&mut samples)?;
+
+    let rows = table::rows(&samples, &names);
+    println!("\n{}\n\n{}", bench.summary(), table::text(&rows, &names));
+    let method = bench.method(&about, started.elapsed());
+    let page = html::Page {
+        summary: bench.summary(),
+        rows: &rows,
+        platforms: &names,
+        method: &method,
+    };
+    fs::write(paths::in_root("demo.html"), html::render(&page, &samples))
+        .context("write demo.html")?;
+    println!(
+        "plots: demo.html   samples: demo.jsonl   measured in {:.0} s",
+        started.elapsed().as_secs_f64()
+    );
+    if !samples.problems().is_empty() {
+        bail!("not all went well:\n  {}", samples.problems().join("\n  "));
+    }
+    Ok(())
+}
+
+/// The platforms, ready to boot, and the machine they boot on.
+pub(crate) struct Bench {
+    pub(crate) platforms: Vec<Platform>,
+    pub(crate) machine: Machine,
+    network: &'static str,
+}
+
+impl Bench {
+    /// Prepares networks and images.
+    pub(crate) fn prepare(who: Who) -> Result<Bench> {
+        let service = paths::build()?.join("todo-go");
+        let [linux_link, coracle_link] = net::links(["l", "c"])?;
+        let network = linux_link.description();
+        let accel = if who == Who::LinuxOnly {
+            Accel::Tcg
+        } else {
+            platform::accelerator(&coracle_link)?
+        };
+        let mut platforms = Vec::new();
+        if who != Who::CoracleOnly {
+            platforms.push(Platform::Linux(Linux::prepare(&service)?, linux_link));
+        }
+        if who != Who::LinuxOnly {
+            platforms.push(Platform::Coracle(coracle_link));
+        }
+        Ok(Bench {
+            platforms,
+            machine: Machine {
+                accel,
+                vcpus: 1,
+                memory_mib: MEMORY_MIB,
+            },
+            network,
+        })
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.platforms.iter().map(Platform::name).collect()
+    }
+
+    /// Boots once and prints what the service answers.
+    fn show_answer(&self) -> Result<()> {
+        let Some(platform) = self.platforms.last() else {
+            bail!("no platform takes part")
+        };
+        let booted = platform.boot(self.machine, Duration::from_secs(20))?;
+        println!(
+            "\n{} serves at http://{}{}:\n{}",
+            platform.name(),
+            booted.service,
+            measure::PATH,
+            booted.answer
+        );
+        Ok(())
+    }
+
+    /// Everything of the table, the platforms taking turns.
+    fn measure(&self, samples: &mut Samples) -> Result<()> {
+        println!("boot and load, {LOAD_ROUNDS} rounds");
+        for _ in 0..LOAD_ROUNDS {
+            for platform in &self.platforms {
+                measure::load_all(platform, self.machine, LOAD_SECONDS, samples)?;
+            }
+        }
+        println!("boot, {BOOT_ROUNDS} further rounds");
+        for _ in 0..BOOT_ROUNDS {
+            for platform in &self.platforms {
+                measure::boot(platform, self.machine, samples)?;
+            }
+        }
+        println!("a second vCPU, {SMP_ROUNDS} rounds");
+        for _ in 0..SMP_ROUNDS {
+            for platform in &self.platforms {
+                let machine = Machine {
+                    vcpus: 2,
+                    ..self.machine
+                };
+                measure::load_alone(platform, machine, SMP_CONNECTIONS, LOAD_SECONDS, samples)?;
+            }
+        }
+        println!("smallest memory");
+        for platform in &self.platforms {
+            let mib = measure::smallest_memory(platform, self.machine, SMALLEST_FROM_MIB)?;
+            samples.add(
+                platform.name(),
+                Figure::SmallestMemory,
+                f64::from(mib),
+                &Value::Null,
+            )?;
+        }
+        for platform in &self.platforms {
+            let (kernel, rest) = platform.files()?;
+            samples.add(
+                platform.name(),
+                Figure::ImageSize,
+                megabytes(&kernel)? + megabytes(&rest)?,
+                &Value::Null,
+            )?;
+            samples.add(
+                platform.name(),
+                Figure::KernelSize,
+                megabytes(&kernel)?,
+                &Value::Null,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The conditions in one sentence.
+    fn summary(&self) -> String {
+        let accel = match self.machine.accel {
+            Accel::Kvm => "KVM",
+            Accel::Tcg => "software emulation",
+        };
+        format!(
+            "The same static Go binary on QEMU microvm, {accel}, 1 vCPU, {} MiB, {} network; medians, platforms taking turns.",
+            self.machine.memory_mib, self.network
+        )
+    }
+
+    /// What a reader needs to judge or repeat the figures.
+    fn about(&self) -> Result<Value> {
+        let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
+        let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let processor = cpus
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"))
+            .unwrap_or("unknown");
+        let commit = sh::output(
+            sh::cmd("git", ["describe", "--always", "--dirty"]).current_dir(paths::root()),
+        );
+        let mut about = json!({
+            "date": first_line(sh::output(&mut sh::cmd("date", ["-u", "+%F %H:%M UTC"]))?),
+            "host": format!("{} ({} processors)", processor.trim_start_matches([' ', '\t', ':']), std::thread::available_parallelism()?),
+            "qemu": first_line(sh::output(&mut sh::cmd("qemu-system-x86_64", ["--version"]))?),
+            "commit": first_line(commit.unwrap_or_else(|_| "unknown".to_owned())),
+            "accelerator": self.machine.accel.name(),
+            "network": self.network,
+            "memory_mib": self.machine.memory_mib,
+        });
+        for platform in &self.platforms {
+            about[platform.name()] = platform.about(self.machine)?;
+        }
+        Ok(about)
+    }
+
+    /// The method section of the page.
+    fn method(&self, about: &Value, took: Duration) -> Vec<(String, String)> {
+        let said = |key: &str| about[key].as_str().unwrap_or_default().to_owned();
+        let mut method = vec![
+            ("Command".to_owned(), format!("make demo, {}, commit {}; {:.0} s", said("date"), said("commit"), took.as_secs_f64())),
+            ("Host".to_owned(), format!("{}; {}", said("host"), said("qemu"))),
+            (
+                "Service".to_owned(),
+                "apps/todo-go: Go, net/http, one static binary, the same file on both; GET /todos".to_owned(),
+            ),
+            (
+                "Load".to_owned(),
+                format!("wrk, 1 thread, on the same host, {LOAD_SECONDS} s a run; one guest alive at a time, platforms taking turns"),
+            ),
+            (
+                "Boot".to_owned(),
+                "a connection is attempted every millisecond; the host knows both guests' hardware addresses beforehand".to_owned(),
+            ),
+        ];
+        for platform in &self.platforms {
+            method.push((
+                platform.name().to_owned(),
+                platform.explanation(&about[platform.name()]),
+            ));
+        }
+        method.push((
+            "Raw samples".to_owned(),
+            "demo.jsonl, one JSON object a line".to_owned(),
+        ));
+        method
+    }
+}
+
+/// The size of a file, MB.
+fn megabytes(file: &Path) -> Result<f64> {
+    let bytes = fs::metadata(file)
+        .with_context(|| format!("size of {}", file.display()))?
+        .len();
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "files are far smaller than 2^52 bytes"
+    )]
+    let bytes = bytes as f64;
+    Ok(bytes / 1e6)
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What is compared: the same program in a Linux VM and as a unikernel, started the same way.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::linux::Linux;
+use super::net::Link;
+use super::probe;
+use crate::{paths, sh};
+
+/// How guest code runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Accel {
+    Kvm,
+    /// Software emulation.
+    Tcg,
+}
+
+impl Accel {
+    /// The word for it, QEMU's and ours.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Accel::Kvm => "kvm",
+            Accel::Tcg => "tcg",
+        }
+    }
+
+    /// QEMU's option, with the buffer of translated code as large as `coracle run` makes it.
+    pub(crate) fn option(self) -> &'static str {
+        match self {
+            Accel::Kvm => "kvm",
+            Accel::Tcg => "tcg,tb-size=64",
+        }
+    }
+
+    /// The processor model the guest sees.
+    pub(crate) fn cpu(self) -> &'static str {
+        match self {
+            Accel::Kvm => "host",
+            Accel::Tcg => "max",
+        }
+    }
+}
+
+/// What both machines are made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) accel: Accel,
+    pub(crate) vcpus: u32,
+    pub(crate) memory_mib: u32,
+}
+
+/// A way to run the service.
+pub(crate) enum Platform {
+    Linux(Linux, Link),
+    Coracle(Link),
+}
+
+impl Platform {
+    /// The name in reports.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Platform::Linux(..) => "Linux VM",
+            Platform::Coracle(..) => "Coracle",
+        }
+    }
+
+    fn link(&self) -> &Link {
+        match self {
+            Platform::Linux(_, link) | Platform::Coracle(link) => link,
+        }
+    }
+
+    /// The kernel's file, and what is handed to the VMM beside it: the initial file system, or the program, whose boot
+    /// bundle is larger by a few kilobytes only.
+    pub(crate) fn files(&self) -> Result<(PathBuf, PathBuf)> {
+        Ok(match self {
+            Platform::Linux(linux, _) => (linux.kernel.clone(), linux.initrd.clone()),
+            Platform::Coracle(_) => (
+                paths::build()?.join("coracle-kernel"),
+                paths::build()?.join("todo-go"),
+            ),
+        })
+    }
+
+    /// How it is run: the VMM's command line and what made it so.
+    pub(crate) fn about(&self, machine: Machine) -> Result<Value> {
+        Ok(match self {
+            Platform::Linux(linux, link) => json!({
+                "kernel": format!("{} of the distribution, unchanged; init is xtask/linux-vm/init.c", linux.release),
+                "command": sh::shown(&linux.command(machine, link)),
+            }),
+            Platform::Coracle(link) => {
+                let mut command = coracle_run(machine, link)?;
+                command
+                    .arg("--dry-run")
+                    .arg(paths::build()?.join("todo-go"));
+                json!({ "kernel": "build/coracle-kernel", "command": sh::output(&mut command)?.trim() })
+            }
+        })
+    }
+
+    /// [`Platform::about`] as a sentence.
+    pub(crate) fn explanation(&self, about: &Value) -> String {
+        let said = |key: &str| about[key].as_str().unwrap_or_default().to_owned();
+        format!("kernel {}. {}", said("kernel"), said("command"))
+    }
+
+    /// Starts the service and waits for its first answer, at most `limit`.
+    pub(crate) fn boot(&self, machine: Machine, limit: Duration) -> Result<Booted> {
+        let started = Instant::now();
+        let mut instance = match self {
+            Platform::Linux(linux, link) => Instance::linux(linux, machine, link)?,
+            Platform::Coracle(link) => Instance::coracle(machine, link)?,
+        };
+        let service = self.link().service();
+        let answer = probe::first_answer(service, "/todos", started + limit, || instance.ended());
+        let took = started.elapsed();
+        match answer {
+            Ok(answer) => {
+                instance.find_vmm()?;
+                Ok(Booted {
+                    instance,
+                    service,
+                    took,
+                    answer,
+                })
+            }
+            Err(error) => {
+                let log = instance.log();
+                let log = log.trim();
+                let detail = if log.is_empty() {
+                    String::new()
+                } else {
+                    format!("\n{log}")
+                };
+                Err(error.context(format!(
+                    "{} did not serve within {limit:?}{detail}",
+                    self.name()
+                )))
+            }
+        }
+    }
+}
+
+/// A running service that has answered.
+pub(crate) struct Booted {
+    pub(crate) instance: Instance,
+    pub(crate) service: SocketAddr,
+    /// From just before the start of the command to the end of the first answer.
+    pub(crate) took: Duration,
+    /// The body of the first answer.
+    pub(crate) answer: String,
+}
+
+/// A started guest; ended and cleaned up when dropped.
+pub(crate) struct Instance {
+    /// QEMU itself for the Linux VM, the `coracle run -d` that starts it for the unikernel.
+    child: Child,
+    /// The unikernel's name.
+    name: Option<String>,
+    /// The process id of the VMM, once found.
+    vmm: Option<u32>,
+}
+
+impl Instance {
+    fn linux(linux: &Linux, machine: Machine, link: &Link) -> Result<Instance> {
+        let mut command = linux.command(machine, link);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = sh::spawn(&mut command)?;
+        let vmm = Some(child.id());
+        Ok(Instance {
+            child,
+            name: None,
+            vmm,
+        })
+    }
+
+    fn coracle(machine: Machine, link: &Link) -> Result<Instance> {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "xtask-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let mut command = coracle_run(machine, link)?;
+        command
+            .args(["-d", "--name", &name])
+            .arg(paths::build()?.join("todo-go"));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        Ok(Instance {
+            child: sh::spawn(&mut command)?,
+            name: Some(name),
+            vmm: None,
+        })
+    }
+
+    /// How the guest ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            // A detached start that succeeds only says that the guest was started.
+            Ok(Some(status)) if self.name.is_some() && status.success() => self.coracle_ended(),
+            Ok(Some(status)) => Some(status.to_string()),
+            Ok(None) => None,
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// The state of a detached unikernel, when it no longer runs.
+    fn coracle_ended(&mut self) -> Option<String> {
+        if self.vmm.is_none() {
+            self.find_vmm().err().map(|error| error.to_string())?;
+        }
+        let vmm = self.vmm?;
+        (!fs::exists(format!("/proc/{vmm}")).unwrap_or(false)).then(|| "the VMM is gone".to_owned())
+    }
+
+    /// Learns the VMM's process id of a unikernel.
+    fn find_vmm(&mut self) -> Result<()> {
+        let Some(name) = &self.name else {
+            return Ok(());
+        };
+        if self.vmm.is_some() {
+            return Ok(());
+        }
+        let Some(status) = sh::wait_within(&mut self.child, Duration::from_secs(10))? else {
+            bail!("`coracle run -d` does not return");
+        };
+        if !status.success() {
+            bail!("`coracle run -d` ended with {status}");
+        }
+        let text = sh::output(&mut coracle(["inspect", name])?)?;
+        let document: Value =
+            serde_json::from_str(&text).context("`coracle inspect` is not JSON")?;
+        let pid = find_pid(&document)
+            .with_context(|| format!("`coracle inspect` names no VMM pid: {text}"))?;
+        self.vmm = Some(u32::try_from(pid).context("the VMM's pid")?);
+        Ok(())
+    }
+
+    /// What the guest said on its console, or the command on its standard error.
+    pub(crate) fn log(&mut self) -> String {
+        let Some(name) = &self.name else {
+            return String::new();
+        };
+        let mut said = String::new();
+        if let Ok(Some(_)) = sh::wait_within(&mut self.child, Duration::from_secs(1))
+            && let Some(mut stderr) = self.child.stderr.take()
+        {
+            use std::io::Read;
+            // The text is an aid for the reader of an error that is reported anyway.
+            let _ = stderr.read_to_string(&mut said);
+        }
+        if let Ok(log) = coracle(["logs", name]).and_then(|mut command| sh::output(&mut command)) {
+            said += &log;
+        }
+        said
+    }
+
+    /// The most memory the VMM has had resident so far (`VmHWM` in proc(5)), MB.
+    pub(crate) fn peak_memory_mb(&self) -> Result<f64> {
+        self.status_mb("VmHWM:")
+    }
+
+    /// The memory the VMM has resident now (`VmRSS`), MB.
+    pub(crate) fn memory_mb(&self) -> Result<f64> {
+        self.status_mb("VmRSS:")
+    }
+
+    fn status_mb(&self, field: &str) -> Result<f64> {
+        let pid = self.vmm.context("the VMM is not known")?;
+        let path = format!("/proc/{pid}/status");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("read {path}: did the VMM end?"))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field))
+            .context("no such field in /proc/PID/status")?;
+        let kib: f64 = line
+            .trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse()
+            .context("not a number in /proc/PID/status")?;
+        Ok(kib * 1024.0 / 1e6)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            // Without sh::output, which refuses after Ctrl-C. An instance that never came up has nothing to remove.
+            let removed = coracle(["rm", "-f", name]).map(|mut command| command.output());
+            if let Ok(Err(error)) = removed {
+                eprintln!("xtask: could not remove the instance {name}: {error}");
+            }
+        }
+        sh::end(&mut self.child);
+    }
+}
+
+/// The `coracle` command that was built.
+pub(crate) fn coracle<'a>(
+    args: impl IntoIterator<Item = &'a str>,
+) -> Result<std::process::Command> {
+    Ok(sh::cmd(paths::build()?.join("coracle"), args))
+}
+
+/// `coracle run` with the machine and the network, without name and program.
+pub(crate) fn coracle_run(machine: Machine, link: &Link) -> Result<std::process::Command> {
+    let network = match link {
+        Link::Tap {
+            interface,
+            host,
+            guest,
+            guest_mac,
+        } => {
+            format!("tap={interface},ip={guest}/24,gw={host},mac={guest_mac}")
+        }
+        Link::User { .. } => "user".to_owned(),
+    };
+    let (memory, vcpus) = (
+        format!("{}M", machine.memory_mib),
+        machine.vcpus.to_string(),
+    );
+    let mut command = coracle([
+        "run",
+        "--accel",
+        machine.accel.name(),
+        "-m",
+        &memory,
+        "--cpus",
+        &vcpus,
+    ])?;
+    command.args(["--network", &network]);
+    if let Link::User { port } = link {
+        command.args([
+            "-p",
+            &format!("127.0.0.1:{port}:{}", super::net::SERVICE_PORT),
+        ]);
+    }
+    Ok(command)
+}
+
+/// The accelerator that `coracle run` chooses on this machine, which both platforms then use.
+pub(crate) fn accelerator(link: &Link) -> Result<Accel> {
+    let machine = Machine {
+        accel: Accel::Tcg,
+        vcpus: 1,
+        memory_mib: 64,
+    };
+    let mut command = coracle_run(machine, link)?;
+    // The last --accel counts.
+    command
+        .args(["--accel", "auto", "--dry-run"])
+        .arg(paths::build()?.join("todo-go"));
+    let line = sh::output(&mut command)?;
+    Ok(if line.contains("-accel kvm") {
+        Accel::Kvm
+    } else {
+        Accel::Tcg
+    })
+}
+
+/// The VMM's process id in the output of `coracle inspect`.
+fn find_pid(document: &Value) -> Option<u64> {
+    let instance = document
+        .as_array()
+        .map_or(document, |list| list.first().unwrap_or(document));
+    instance.get("vmm")?.get("pid")?.as_u64()
+}
