@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Defaults of this host: flags beat environment, environment beats `config.toml`, that beats what is built in.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Failure;
+use crate::folders;
+
+/// One key of `config.toml`.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// Its name, also of the flag if there is one.
+    pub(crate) name: &'static str,
+    /// The variable that beats it.
+    pub(crate) variable: &'static str,
+    /// What holds when nobody says anything; empty: looked for.
+    pub(crate) default: &'static str,
+}
+
+pub(crate) const ACCEL: &Key = &KEYS[0];
+pub(crate) const CPUS: &Key = &KEYS[1];
+pub(crate) const KERNEL: &Key = &KEYS[2];
+pub(crate) const MACHINE: &Key = &KEYS[3];
+pub(crate) const MEMORY: &Key = &KEYS[4];
+pub(crate) const NETWORK: &Key = &KEYS[5];
+pub(crate) const QEMU: &Key = &KEYS[6];
+
+/// All keys.
+pub(crate) const KEYS: [Key; 7] = [
+    key("accel", "CORACLE_ACCEL", "auto"),
+    key("cpus", "CORACLE_CPUS", "1"),
+    key("kernel", "CORACLE_KERNEL", ""),
+    key("machine", "CORACLE_MACHINE", "microvm"),
+    key("memory", "CORACLE_MEMORY", "256M"),
+    key("network", "CORACLE_NETWORK", "user"),
+    key("qemu", "CORACLE_QEMU", ""),
+];
+
+const fn key(name: &'static str, variable: &'static str, default: &'static str) -> Key {
+    Key {
+        name,
+        variable,
+        default,
+    }
+}
+
+/// A value and who said it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) value: String,
+    pub(crate) source: Source,
+}
+
+/// Who said it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Flag(&'static str),
+    Variable(&'static str),
+    File(PathBuf, &'static str),
+    BuiltIn(&'static str),
+}
+
+/// The settings below the flags.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    path: PathBuf,
+    file: toml::Table,
+}
+
+impl Settings {
+    /// Reads `config.toml` of this user, if there is one.
+    pub(crate) fn load() -> Result<Self, Failure> {
+        let path = folders::config()?.join("config.toml");
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                return Err(Failure::new(format!(
+                    "cannot read {}: {error}",
+                    path.display()
+                )));
+            }
+        };
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: PathBuf, text: &str) -> Result<Self, Failure> {
+        let file: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            Failure::new(format!("{}: {}", at(&path, text, &error), error.message()))
+        })?;
+        for (name, value) in &file {
+            if !KEYS.iter().any(|key| key.name == name) {
+                let known = nearest(name);
+                return Err(Failure::new(format!(
+                    "{}: unknown key {name:?}; did you mean {known:?}?",
+                    path.display()
+                )));
+            }
+            if !matches!(value, toml::Value::String(_) | toml::Value::Integer(_)) {
+                return Err(Failure::new(format!(
+                    "{}: {name}: use a text or a whole number",
+                    path.display()
+                )));
+            }
+        }
+        Ok(Self { path, file })
+    }
+
+    /// The value in force for `key`, given what the flag says.
+    pub(crate) fn get(&self, key: &'static Key, flag: Option<&str>) -> Setting {
+        let setting = |value: String, source| Setting { value, source };
+        if let Some(value) = flag {
+            return setting(value.to_owned(), Source::Flag(key.name));
+        }
+        if let Ok(value) = std::env::var(key.variable)
+            && !value.is_empty()
+        {
+            return setting(value, Source::Variable(key.variable));
+        }
+        match self.file.get(key.name) {
+            Some(toml::Value::String(text)) => {
+                setting(text.clone(), Source::File(self.path.clone(), key.name))
+            }
+            Some(other) => setting(other.to_string(), Source::File(self.path.clone(), key.name)),
+            None => setting(key.default.to_owned(), Source::BuiltIn(key.name)),
+        }
+    }
+}
+
+impl Setting {
+    /// Understands the value, or says whose value was not understood.
+    pub(crate) fn parse<T, E: fmt::Display>(
+        &self,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Failure> {
+        parse(&self.value).map_err(|error| Failure::new(format!("{}: {error}", self.source)))
+    }
+
+    /// The value as a path; `None` when nobody said anything.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        (!self.value.is_empty()).then(|| Path::new(&self.value))
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(name) => write!(f, "--{name}"),
+            Self::Variable(name) => f.write_str(name),
+            Self::File(path, key) => write!(f, "{}: {key}", path.display()),
+            Self::BuiltIn(name) => write!(f, "{name} (built in)"),
+        }
+    }
+}
+
+/// File and line of an error.
+fn at(path: &Path, text: &str, error: &toml::de::Error) -> String {
+    let line = error
+        .span()
+        .map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+    line.map_or_else(
+        || path.display().to_string(),
+        |line| format!("{}:{line}", path.display()),
+    )
+}
+
+/// The known key with the fewest letters to change.
+fn nearest(name: &str) -> &'static str {
+    let best = KEYS.iter().min_by_key(|key| distance(name, key.name));
+    best.expect("there are keys").name
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Settings, Failure> {
+        Settings::parse("/c/config.toml".into(), text)
+    }
+
+    #[test]
+    fn a_flag_beats_the_file_and_the_file_beats_the_default() {
+        let settings = parse("memory = \"64M\"\ncpus = 2\n").unwrap();
+        assert_eq!(settings.get(MEMORY, Some("32M")).value, "32M");
+        let from_file = settings.get(MEMORY, None);
+        assert_eq!(
+            (
+                from_file.value.as_str(),
+                from_file.source.to_string().as_str()
+            ),
+            ("64M", "/c/config.toml: memory")
+        );
+        assert_eq!(settings.get(CPUS, None).value, "2");
+        assert_eq!(settings.get(ACCEL, None).source, Source::BuiltIn("accel"));
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_with_the_nearest_known_one() {
+        assert!(
+            parse("memroy = 1")
+                .unwrap_err()
+                .message
+                .contains("did you mean \"memory\"?")
+        );
+        assert!(
+            parse("qemu-path = 1")
+                .unwrap_err()
+                .message
+                .contains("did you mean \"qemu\"?")
+        );
+        assert!(
+            parse("cpus = [1]")
+                .unwrap_err()
+                .message
+                .contains("cpus: use a text or a whole number")
+        );
+        assert!(
+            parse("cpus = 1\nmemory =")
+                .unwrap_err()
+                .message
+                .starts_with("/c/config.toml:2:")
+        );
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_their_names() {
+        assert!(KEYS.is_sorted_by_key(|key| key.name));
+        assert_eq!(
+            [ACCEL, CPUS, KERNEL, MACHINE, MEMORY, NETWORK, QEMU].map(|k| k.name),
+            KEYS.each_ref().map(|k| k.name)
+        );
+    }
+}

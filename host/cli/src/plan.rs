@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From flags to a plan that can be carried out: everything that can be checked is checked before anything is made.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+
+use coracle_imager::config::{NetworkConfig, User};
+use coracle_imager::root::DEFAULT_PATH;
+use coracle_imager::{Bundle, Config, Root};
+use coracle_vmm::accel::Accel;
+use coracle_vmm::network::{USER_DNS, USER_GATEWAY, USER_GUEST};
+use coracle_vmm::{Host, Network, PortForward, Qemu, Spec};
+
+use crate::args::RunArgs;
+use crate::config::{self, Settings};
+use crate::error::Failure;
+use crate::{folders, quantity};
+
+/// File name of the kernel.
+const KERNEL: &str = "coracle-kernel";
+/// Most vCPUs the kernel starts.
+const CPUS_MAX: u32 = 8;
+
+/// What is to be run, and how.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) bundle: Bundle,
+    pub(crate) spec: Spec,
+    pub(crate) accel_warning: Option<String>,
+}
+
+/// Checks everything and makes the plan. Leaves nothing behind but the cache of what was found out about the host.
+pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
+    let settings = Settings::load()?;
+    let memory_bytes = settings
+        .get(config::MEMORY, args.memory.as_deref())
+        .parse(quantity::memory)?;
+    let cpus = settings
+        .get(config::CPUS, args.cpus.as_deref())
+        .parse(cpus)?;
+    let machine = settings
+        .get(config::MACHINE, args.machine.as_deref())
+        .parse(str::parse)?;
+    let choice = settings
+        .get(config::ACCEL, args.accel.as_deref())
+        .parse(str::parse::<coracle_vmm::AccelChoice>)?;
+    let network = settings
+        .get(config::NETWORK, args.network.as_deref())
+        .parse(str::parse::<Network>)?;
+    let ports = args
+        .publish
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<Vec<PortForward>, _>>()?;
+
+    let bundle = bundle(args, &network)?;
+    network.check(&ports)?;
+
+    let qemu = Qemu::find(settings.get(config::QEMU, None).path())?;
+    let mut host = Host::load(&folders::cache()?);
+    qemu.check(host.qemu_version(&qemu)?)?;
+    let chosen = choice.choose(&mut host, &qemu)?;
+    let tsc_khz = (chosen.accel == Accel::Tcg)
+        .then(|| host.tsc_khz())
+        .flatten();
+    let kernel = kernel(settings.get(config::KERNEL, None).path())?;
+    let name = args
+        .name
+        .clone()
+        .unwrap_or_else(|| random_name(&bundle.config.process.args[0]));
+
+    let spec = Spec {
+        name,
+        qemu: qemu.path,
+        machine,
+        accel: chosen.accel,
+        cpus,
+        memory_bytes,
+        kernel,
+        bundle: PathBuf::new(),
+        network,
+        ports,
+        tsc_khz,
+        log_level: args.trace.then(|| "trace".to_owned()),
+        sandbox: true,
+    };
+    Ok(Plan {
+        bundle,
+        spec,
+        accel_warning: chosen.warning,
+    })
+}
+
+fn cpus(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(cpus) if (1..=CPUS_MAX).contains(&cpus) => Ok(cpus),
+        _ => Err(format!("{text}: give a whole number from 1 to {CPUS_MAX}")),
+    }
+}
+
+fn bundle(args: &RunArgs, network: &Network) -> Result<Bundle, Failure> {
+    let env = environment(args)?;
+    let root = Root::at(&args.image)?;
+    let search = env
+        .iter()
+        .find_map(|variable| variable.strip_prefix("PATH="))
+        .unwrap_or(DEFAULT_PATH);
+    let first = args.args.first().map(String::as_str);
+    let program = root.program(first, search)?;
+    let arguments = match &root {
+        Root::Executable(_) => &args.args[..],
+        Root::Directory(_) => &args.args[1..],
+    };
+    let argv = std::iter::once(program)
+        .chain(arguments.iter().cloned())
+        .collect();
+
+    let mut config = Config::new(argv, env);
+    config.root.readonly = args.read_only;
+    config.coracle.trace = args.trace;
+    config.coracle.network = network_config(network).into_iter().collect();
+    if let Some(name) = &args.name {
+        config.hostname.clone_from(name);
+    }
+    if let Some(user) = &args.user {
+        config.process.user = self::user(user)?;
+    }
+    if let Some(dir) = &args.workdir {
+        if !dir.starts_with('/') {
+            return Err(Failure::new(format!(
+                "--workdir {dir}: give an absolute path in the guest, such as /{dir}"
+            )));
+        }
+        config.process.cwd.clone_from(dir);
+    }
+    Ok(Bundle { root, config })
+}
+
+/// The environment: built in, then the files, then the flags; a later value replaces an earlier one.
+fn environment(args: &RunArgs) -> Result<Vec<String>, Failure> {
+    let mut env = vec![format!("PATH={DEFAULT_PATH}"), "HOME=/".to_owned()];
+    let mut set = |text: &str| {
+        let variable = match text.split_once('=') {
+            Some(_) => text.to_owned(),
+            None => match std::env::var(text) {
+                Ok(value) => format!("{text}={value}"),
+                Err(_) => return, // like podman: a variable that is not set here is not set there
+            },
+        };
+        let name = variable.split('=').next().unwrap_or_default().to_owned() + "=";
+        env.retain(|known| !known.starts_with(&name));
+        env.push(variable);
+    };
+    for path in &args.env_file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::new(format!("--env-file {}: {error}", path.display())))?;
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if line.starts_with('=') {
+                let at = at + 1;
+                return Err(Failure::new(format!(
+                    "{}:{at}: no name before '='; write NAME=VALUE",
+                    path.display()
+                )));
+            }
+            set(line);
+        }
+    }
+    for text in &args.env {
+        if text.is_empty() || text.starts_with('=') {
+            return Err(Failure::new(format!(
+                "--env {text:?}: no name; write NAME=VALUE"
+            )));
+        }
+        set(text);
+    }
+    Ok(env)
+}
+
+fn user(text: &str) -> Result<User, Failure> {
+    let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
+    let number = |part: &str| {
+        part.parse().map_err(|_| {
+            Failure::new(format!(
+                "--user {text}: give numbers, UID or UID:GID, such as 1000:1000"
+            ))
+        })
+    };
+    Ok(User {
+        uid: number(uid)?,
+        gid: number(gid)?,
+    })
+}
+
+/// What the kernel is told about its interface.
+fn network_config(network: &Network) -> Option<NetworkConfig> {
+    let mac = network.mac().map(str::to_owned);
+    match network {
+        Network::User => Some(NetworkConfig {
+            mac,
+            ipv4: Some(format!("{USER_GUEST}/24")),
+            gateway: Some(USER_GATEWAY.to_string()),
+            dns: vec![USER_DNS.to_string()],
+            ..NetworkConfig::default()
+        }),
+        Network::Tap(tap) => Some(NetworkConfig {
+            mac,
+            ipv4: Some(format!("{}/{}", tap.ip, tap.prefix)),
+            gateway: tap.gateway.map(|gateway| gateway.to_string()),
+            ..NetworkConfig::default()
+        }),
+        Network::None => None,
+    }
+}
+
+/// The kernel: where it was said to be, or beside this program, as installed or as built.
+pub(crate) fn kernel(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(path) = given {
+        return match std::path::absolute(path) {
+            Ok(path) if path.is_file() => Ok(path),
+            _ => Err(Failure::new(format!(
+                "kernel {}: no such file; set CORACLE_KERNEL to the kernel",
+                path.display()
+            ))),
+        };
+    }
+    let beside = |relative: &str| {
+        Some(
+            std::env::current_exe()
+                .ok()?
+                .parent()?
+                .join(relative)
+                .join(KERNEL),
+        )
+    };
+    let built = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/x86_64-unknown-none/kernel")
+        .join(KERNEL);
+    let places = [
+        beside(""),
+        beside("../share/coracle"),
+        beside("../x86_64-unknown-none/kernel"),
+        Some(built),
+    ];
+    let found = places.into_iter().flatten().find(|path| path.is_file());
+    found.ok_or_else(|| Failure::new("no kernel beside this program; build it (cargo xtask build) or set CORACLE_KERNEL to it"))
+}
+
+/// A name for an instance nobody named: the program's and four random digits.
+pub(crate) fn random_name(program: &str) -> String {
+    let base = program.rsplit('/').next().unwrap_or_default();
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let base: String = base
+        .chars()
+        .filter(allowed)
+        .skip_while(|c| !c.is_ascii_alphanumeric())
+        .take(24)
+        .collect();
+    let base = if base.is_empty() { "app" } else { &base };
+    // The standard library seeds this hasher from the system's random numbers.
+    let random = RandomState::new().build_hasher().finish() & 0xffff;
+    format!("{base}-{random:04x}")
+}

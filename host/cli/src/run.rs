@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `coracle run`
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use coracle_vmm::command::shell_line;
+use coracle_vmm::instance::now_s;
+use coracle_vmm::supervise::{Mode, supervise};
+use coracle_vmm::{Endpoint, Exit, Instance, Reason, State, Status, Store, command::Streams};
+
+use crate::args::RunArgs;
+use crate::error::Failure;
+use crate::plan::{Plan, plan};
+use crate::{detach, folders};
+
+/// How often a random name may be taken before that is an error.
+const NAME_TRIES: u32 = 8;
+
+/// Runs the program; answers with its exit code, or 0 when detached.
+pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
+    let mut plan = plan(args)?;
+    if let Some(warning) = &plan.accel_warning {
+        eprintln!("coracle: warning: {warning}");
+    }
+    if args.dry_run {
+        return dry_run(&mut plan);
+    }
+    let store = Store::new(&folders::state()?);
+    let instance = take_name(&store, args, &mut plan)?;
+    let result = launch(&instance, plan, args);
+    if result.is_err() {
+        let _ = instance.remove();
+    }
+    result
+}
+
+fn take_name(store: &Store, args: &RunArgs, plan: &mut Plan) -> Result<Instance, Failure> {
+    let mut tries = 1;
+    loop {
+        match store.create(&plan.spec.name) {
+            Err(coracle_vmm::instance::StoreError::NameInUse { .. })
+                if args.name.is_none() && tries < NAME_TRIES =>
+            {
+                tries += 1;
+                plan.spec.name = crate::plan::random_name(&plan.bundle.config.process.args[0]);
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Failure> {
+    plan.spec.bundle = instance.bundle();
+    write_bundle(&plan, &plan.spec.bundle)?;
+    let mut state = State {
+        status: Status::Created,
+        image: std::path::absolute(&args.image).unwrap_or_else(|_| args.image.clone()),
+        command: plan.bundle.config.process.args,
+        created_s: now_s(),
+        started_s: None,
+        finished_s: None,
+        remove: args.rm,
+        accel_warning: plan.accel_warning,
+        monitor: coracle_vmm::process::ProcessId::current(),
+        vmm: None,
+        boot_ns: None,
+        exit: None,
+        spec: plan.spec,
+    };
+    instance.save(&state)?;
+    if args.detach {
+        detach::start(instance)?;
+        println!("{}", instance.name);
+        return Ok(0);
+    }
+    let exit = supervise(instance, &mut state, Mode::Foreground, &mut || {})?;
+    tell(&instance.name, &exit);
+    Ok(exit.code)
+}
+
+/// Says on standard error what an exit code alone does not say.
+fn tell(name: &str, exit: &Exit) {
+    if exit.reason != Reason::Exit {
+        let detail = exit.detail.as_deref().unwrap_or("no details");
+        eprintln!("coracle: {name}: {}: {detail}", exit.reason);
+    }
+}
+
+fn write_bundle(plan: &Plan, path: &Path) -> Result<(), Failure> {
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    let file =
+        file.map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+    let written = plan.bundle.write(file).map_err(|error| {
+        let full = error.io().is_some_and(|io| io.kind() == std::io::ErrorKind::StorageFull);
+        if full {
+            let folder = path.parent().unwrap_or(path).display();
+            return Failure::new(format!(
+                "disk full while writing the boot bundle to {folder}; free space there, or set XDG_STATE_HOME to a folder on another disk"
+            ));
+        }
+        error.into()
+    })?;
+    if let [first, rest @ ..] = &written.skipped[..] {
+        let more = if rest.is_empty() {
+            String::new()
+        } else {
+            format!(" and {} more", rest.len())
+        };
+        eprintln!(
+            "coracle: warning: {}{more}: devices, sockets and pipes are not taken into the root",
+            first.display()
+        );
+    }
+    Ok(())
+}
+
+/// Writes the bundle into the cache and prints a command line that runs it from a terminal.
+fn dry_run(plan: &mut Plan) -> Result<u8, Failure> {
+    let dir = folders::cache()?.join("dry-run");
+    std::fs::create_dir_all(&dir)
+        .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
+    plan.spec.bundle = dir.join("bundle.cpio");
+    write_bundle(plan, &plan.spec.bundle)?;
+    let streams = Streams {
+        console: Endpoint::Stdio,
+        control: Endpoint::Listen(dir.join("control.sock")),
+        serial: Endpoint::File(dir.join("serial.log")),
+    };
+    println!(
+        "{}",
+        shell_line(&plan.spec.qemu, &plan.spec.arguments(&streams))
+    );
+    Ok(0)
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line of QEMU for one instance.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::accel::Accel;
+use crate::network::{Network, PortForward, Protocol, USER_GUEST};
+
+/// Name of the control port in the guest, decision 0002.
+pub const CONTROL_PORT: &str = "org.coracle.control";
+/// Size of QEMU's buffer of translated code, MiB. The default of 32-bit-safe 1 GiB only grows when used; this bounds it.
+const TCG_BUFFER_MIB: u32 = 64;
+
+/// Machine type of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Machine {
+    /// No PCI, devices by virtio-mmio: starts soonest.
+    #[default]
+    Microvm,
+    /// A PC with PCI Express.
+    Q35,
+}
+
+/// Everything the command line depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Name of the instance.
+    pub name: String,
+    /// The VMM.
+    pub qemu: PathBuf,
+    /// Machine type.
+    pub machine: Machine,
+    /// How guest code runs.
+    pub accel: Accel,
+    /// Number of vCPUs.
+    pub cpus: u32,
+    /// Memory of the guest, bytes.
+    pub memory_bytes: u64,
+    /// The kernel, a PVH ELF file.
+    pub kernel: PathBuf,
+    /// The boot bundle.
+    pub bundle: PathBuf,
+    /// How the guest is connected.
+    pub network: Network,
+    /// Ports of the host that lead into the guest.
+    pub ports: Vec<PortForward>,
+    /// Frequency of the time-stamp counter told to the kernel, kHz.
+    pub tsc_khz: Option<u64>,
+    /// How much the kernel logs on the serial port.
+    pub log_level: Option<String>,
+    /// Whether QEMU confines itself by seccomp.
+    pub sandbox: bool,
+}
+
+/// Where one of the guest's byte streams ends on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// QEMU's own standard input and output.
+    Stdio,
+    /// A connected socket QEMU inherits.
+    Fd(RawFd),
+    /// A file; nothing is read.
+    File(PathBuf),
+    /// A UNIX socket on which QEMU waits for somebody.
+    Listen(PathBuf),
+}
+
+/// The three byte streams of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Streams {
+    /// Standard input, output and error of the application.
+    pub console: Endpoint,
+    /// The control channel.
+    pub control: Endpoint,
+    /// The serial port: early boot and panics.
+    pub serial: Endpoint,
+}
+
+impl Machine {
+    fn options(self) -> &'static str {
+        match self {
+            Self::Microvm => {
+                "microvm,acpi=off,pit=off,pic=off,rtc=on,isa-serial=on,auto-kernel-cmdline=on"
+            }
+            Self::Q35 => "q35,vmport=off,smbus=off,sata=off,usb=off,i8042=off,hpet=off",
+        }
+    }
+
+    /// Name of a virtio device on this machine's bus.
+    fn device(self, name: &str) -> String {
+        match self {
+            Self::Microvm => format!("{name}-device"),
+            Self::Q35 => format!("{name}-pci,disable-legacy=on"),
+        }
+    }
+}
+
+impl FromStr for Machine {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "microvm" => Ok(Self::Microvm),
+            "q35" => Ok(Self::Q35),
+            _ => Err(format!("{text:?}: use microvm or q35")),
+        }
+    }
+}
+
+impl Spec {
+    /// The arguments, without the program itself.
+    #[must_use]
+    pub fn arguments(&self, streams: &Streams) -> Vec<OsString> {
+        let mut args = Arguments::default();
+        args.flag("-M").add(self.machine.options());
+        args.flag("-nodefaults")
+            .flag("-no-user-config")
+            .flag("-no-reboot");
+        args.flag("-display").add("none");
+        if self.sandbox {
+            args.flag("-sandbox")
+                .add("on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+        }
+        match self.accel {
+            Accel::Kvm => args.flag("-accel").add("kvm").flag("-cpu").add("host"),
+            Accel::Tcg => args
+                .flag("-accel")
+                .add(format!("tcg,tb-size={TCG_BUFFER_MIB}"))
+                .flag("-cpu")
+                .add("max"),
+        };
+        args.flag("-smp").add(self.cpus.to_string());
+        args.flag("-m").add(memory(self.memory_bytes));
+        args.flag("-kernel").add(&self.kernel);
+        args.flag("-initrd").add(&self.bundle);
+        let command_line = self.kernel_command_line();
+        if !command_line.is_empty() {
+            args.flag("-append").add(command_line);
+        }
+
+        args.flag("-chardev").add(streams.serial.chardev("serial"));
+        args.flag("-serial").add("chardev:serial");
+        args.flag("-chardev")
+            .add(streams.console.chardev("console"));
+        args.flag("-chardev")
+            .add(streams.control.chardev("control"));
+        if self.machine == Machine::Microvm {
+            args.flag("-global").add("virtio-mmio.force-legacy=false");
+        }
+        args.flag("-device").add(self.machine.device("virtio-rng"));
+        args.flag("-device").add(format!(
+            "{},max_ports=2",
+            self.machine.device("virtio-serial")
+        ));
+        args.flag("-device").add("virtconsole,chardev=console,nr=0");
+        args.flag("-device").add(format!(
+            "virtserialport,chardev=control,nr=1,name={CONTROL_PORT}"
+        ));
+        if let Some(mac) = self.network.mac() {
+            args.flag("-netdev").add(self.netdev());
+            args.flag("-device").add(format!(
+                "{},netdev=net0,mac={mac}",
+                self.machine.device("virtio-net")
+            ));
+        }
+        args.0
+    }
+
+    /// What the kernel reads before it has seen the bundle, decision 0001.
+    fn kernel_command_line(&self) -> String {
+        let tsc = self.tsc_khz.map(|khz| format!("tsc_khz={khz}"));
+        let log = self
+            .log_level
+            .as_ref()
+            .map(|level| format!("loglevel={level}"));
+        tsc.into_iter().chain(log).collect::<Vec<_>>().join(" ")
+    }
+
+    fn netdev(&self) -> String {
+        match &self.network {
+            Network::Tap(tap) => {
+                // Zero-copy transmission by the host's kernel, where it offers that.
+                let vhost = self.accel == Accel::Kvm
+                    && std::fs::File::options()
+                        .read(true)
+                        .write(true)
+                        .open("/dev/vhost-net")
+                        .is_ok();
+                let vhost = if vhost { ",vhost=on" } else { "" };
+                format!(
+                    "tap,id=net0,ifname={},script=no,downscript=no{vhost}",
+                    tap.interface
+                )
+            }
+            Network::User | Network::None => {
+                let mut user = "user,id=net0".to_owned();
+                for port in &self.ports {
+                    let protocol = match port.protocol {
+                        Protocol::Tcp => "tcp",
+                        Protocol::Udp => "udp",
+                    };
+                    let address = if port.address.is_unspecified() {
+                        String::new()
+                    } else {
+                        port.address.to_string()
+                    };
+                    user += &format!(
+                        ",hostfwd={protocol}:{address}:{}-{USER_GUEST}:{}",
+                        port.host, port.guest
+                    );
+                }
+                user
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    fn chardev(&self, id: &str) -> OsString {
+        match self {
+            Self::Stdio => format!("stdio,id={id},signal=off").into(),
+            Self::Fd(fd) => format!("socket,id={id},fd={fd}").into(),
+            Self::File(path) => joined(&format!("file,id={id},append=on,path="), path, ""),
+            Self::Listen(path) => joined(
+                &format!("socket,id={id},server=on,wait=off,path="),
+                path,
+                "",
+            ),
+        }
+    }
+}
+
+/// A value with a path in it. A comma ends a value in QEMU's options; doubled it stands for itself.
+fn joined(before: &str, path: &Path, after: &str) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let mut bytes = before.as_bytes().to_vec();
+    for &byte in path.as_os_str().as_bytes() {
+        bytes.push(byte);
+        if byte == b',' {
+            bytes.push(byte);
+        }
+    }
+    bytes.extend_from_slice(after.as_bytes());
+    OsString::from_vec(bytes)
+}
+
+/// Memory as QEMU takes it: whole MiB where possible.
+fn memory(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    if bytes.is_multiple_of(MIB) {
+        format!("{}M", bytes / MIB)
+    } else {
+        format!("{}K", bytes.div_ceil(1024))
+    }
+}
+
+/// A command line as one would type it into a POSIX shell.
+#[must_use]
+pub fn shell_line(program: &Path, args: &[OsString]) -> String {
+    let quoted = |word: &OsStr| {
+        let text = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%+".contains(c);
+        if !text.is_empty() && text.chars().all(plain) {
+            text.into_owned()
+        } else {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
+    };
+    let mut line = quoted(program.as_os_str());
+    for arg in args {
+        line.push(' ');
+        line += &quoted(arg);
+    }
+    line
+}
+
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn flag(&mut self, flag: &str) -> &mut Self {
+        self.0.push(flag.into());
+        self
+    }
+
+    fn add(&mut self, value: impl Into<OsString>) -> &mut Self {
+        self.0.push(value.into());
+        self
+    }
+}
