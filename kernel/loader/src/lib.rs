@@ -14,3 +14,4 @@ pub mod cpio;
 pub mod elf;
 pub mod pvh;
 pub mod stack;
+pub mod vdso;
