@@ -1,0 +1,3 @@
+module coracle.dev/tests/holder
+
+go 1.26
