@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod bytes;
 pub mod cmdline;
+pub mod config;
 pub mod cpio;
 pub mod elf;
 pub mod pvh;
