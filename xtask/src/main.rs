@@ -7,6 +7,7 @@ mod demo;
 mod paths;
 mod setup;
 mod sh;
+mod test;
 
 use std::process::ExitCode;
 
@@ -17,6 +18,9 @@ usage: cargo xtask COMMAND
 
   setup           install what is missing (Debian, Ubuntu; root or sudo)
   build [--dev]   kernel, command and sample service -> build/
+  test            everything: formatting, lints, unit tests, ABI tests, VM tests
+  test check | unit | abi [FAMILY...] | vm
+                  a part of it; abi and vm take the kernel that is in build/
   demo [linux | coracle]
                   measure the sample service as a unikernel beside a Linux VM; or one of them alone
 ";
@@ -38,6 +42,8 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["setup"] => setup::run(),
         ["build"] => build::run(build::Flavour::Release),
         ["build", "--dev"] => build::run(build::Flavour::Dev),
+        ["test"] => test::all(),
+        ["test", part, only @ ..] => test::part(part, only),
         ["demo"] => demo::run(demo::Who::Both),
         ["demo", "linux"] => demo::run(demo::Who::LinuxOnly),
         ["demo", "coracle"] => demo::run(demo::Who::CoracleOnly),

@@ -2,6 +2,7 @@
 
 //! What is measured, and the samples of it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -10,13 +11,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// A figure of the comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A figure of the comparison; the order is that of reports.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Figure {
     /// From the start of the command to the end of the first answer, seconds.
     Boot,
     /// Requests a second over that many connections on that many vCPUs.
-    Rate { connections: u32, vcpus: u32 },
+    Rate { vcpus: u32, connections: u32 },
     /// Median latency, milliseconds, one vCPU.
     P50 { connections: u32 },
     /// 99th percentile of the latency, milliseconds, one vCPU.
@@ -199,15 +200,10 @@ impl Samples {
         median(&self.of(platform, figure))
     }
 
-    /// The figures that were measured, in the order of their first sample.
+    /// The figures that were measured, in order.
     pub(crate) fn figures(&self) -> Vec<Figure> {
-        let mut figures = Vec::new();
-        for sample in &self.samples {
-            if !figures.contains(&sample.figure) {
-                figures.push(sample.figure);
-            }
-        }
-        figures
+        let figures: BTreeSet<Figure> = self.samples.iter().map(|sample| sample.figure).collect();
+        figures.into_iter().collect()
     }
 }
 

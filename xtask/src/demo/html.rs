@@ -33,6 +33,11 @@ const PANELS: [Panel; 7] = [
         wanted: |figure| matches!(figure, Figure::Boot),
     },
     Panel {
+        title: "Peak memory of the VMM process",
+        note: "resident, 256 MiB guest, after the load; less is better",
+        wanted: |figure| matches!(figure, Figure::PeakMemory),
+    },
+    Panel {
         title: "Requests per second",
         note: "GET /todos, closed loop; more is better",
         wanted: |figure| matches!(figure, Figure::Rate { .. }),
@@ -46,11 +51,6 @@ const PANELS: [Panel; 7] = [
         title: "99th percentile of latency",
         note: "1 vCPU; less is better",
         wanted: |figure| matches!(figure, Figure::P99 { .. }),
-    },
-    Panel {
-        title: "Peak memory of the VMM process",
-        note: "resident, 256 MiB guest, after the load; less is better",
-        wanted: |figure| matches!(figure, Figure::PeakMemory),
     },
     Panel {
         title: "Smallest memory that serves",
@@ -195,3 +195,84 @@ dt { color:var(--soft); } dd { margin:0; overflow-wrap:anywhere; }
 @media (max-width:46rem) { .panels { grid-template-columns:minmax(0, 1fr); } dl { grid-template-columns:minmax(0, 1fr); gap:.1rem; }
   dd { margin-bottom:.6rem; } }
 ";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::{Figure, Page, Samples, render};
+    use crate::demo::table;
+
+    /// A page with every figure of two platforms.
+    fn page() -> String {
+        let path = std::env::temp_dir().join(format!("coracle-html-{}.jsonl", std::process::id()));
+        let mut samples = Samples::create(&path, &Value::Null).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let platforms = ["Linux VM", "Coracle"];
+        for (platform, factor) in platforms.into_iter().zip([1.0, 0.5]) {
+            let mut add = |figure, values: &[f64]| {
+                for value in values {
+                    let value = if matches!(figure, Figure::Rate { .. }) {
+                        value / factor
+                    } else {
+                        value * factor
+                    };
+                    samples.add(platform, figure, value, &Value::Null).unwrap();
+                }
+            };
+            add(Figure::Boot, &[1.6, 1.7, 1.65]);
+            for connections in [1, 10, 40] {
+                add(
+                    Figure::Rate {
+                        connections,
+                        vcpus: 1,
+                    },
+                    &[2400.0, 2500.0, 2450.0],
+                );
+                add(Figure::P50 { connections }, &[0.4, 0.5]);
+                add(Figure::P99 { connections }, &[3.4, 30.5]);
+            }
+            add(Figure::PeakMemory, &[251.0, 250.0]);
+            add(
+                Figure::Rate {
+                    connections: 40,
+                    vcpus: 2,
+                },
+                &[6400.0, 6500.0],
+            );
+            add(Figure::SmallestMemory, &[80.0]);
+            add(Figure::ImageSize, &[21.4]);
+            add(Figure::KernelSize, &[14.2]);
+        }
+        let rows = table::rows(&samples, &platforms);
+        let method = [("Odd <term>".to_owned(), "a & b".to_owned())];
+        let summary = "A summary".to_owned();
+        render(
+            &Page {
+                summary,
+                rows: &rows,
+                platforms: &platforms,
+                method: &method,
+            },
+            &samples,
+        )
+    }
+
+    #[test]
+    fn the_page_is_whole_and_needs_no_network() {
+        let page = page();
+        for tag in [
+            "html", "head", "body", "main", "table", "svg", "figure", "text", "dl", "section",
+        ] {
+            let opened = page.matches(&format!("<{tag}>")).count()
+                + page.matches(&format!("<{tag} ")).count();
+            assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
+            assert!(opened > 0, "{tag}");
+        }
+        assert_eq!(page.matches("<svg").count(), 7);
+        for unwanted in ["http://", "https://", "src=", "NaN", "inf", "<term>"] {
+            assert!(!page.contains(unwanted), "{unwanted}");
+        }
+        assert!(page.contains("Odd &lt;term&gt;") && page.contains("2.00 times sooner"));
+    }
+}

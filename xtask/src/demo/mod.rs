@@ -11,7 +11,7 @@ mod linux;
 mod load;
 mod measure;
 mod net;
-mod platform;
+pub(crate) mod platform;
 mod plot;
 mod probe;
 mod table;
@@ -105,7 +105,7 @@ impl Bench {
         let accel = if who == Who::LinuxOnly {
             Accel::Tcg
         } else {
-            platform::accelerator(&coracle_link)?
+            platform::accelerator()?
         };
         let mut platforms = Vec::new();
         if who != Who::CoracleOnly {

@@ -355,17 +355,9 @@ pub(crate) fn coracle_run(machine: Machine, link: &Link) -> Result<std::process:
 }
 
 /// The accelerator that `coracle run` chooses on this machine, which both platforms then use.
-pub(crate) fn accelerator(link: &Link) -> Result<Accel> {
-    let machine = Machine {
-        accel: Accel::Tcg,
-        vcpus: 1,
-        memory_mib: 64,
-    };
-    let mut command = coracle_run(machine, link)?;
-    // The last --accel counts.
-    command
-        .args(["--accel", "auto", "--dry-run"])
-        .arg(paths::build()?.join("todo-go"));
+pub(crate) fn accelerator() -> Result<Accel> {
+    let mut command = coracle(["run", "--network", "none", "--dry-run"])?;
+    command.arg(paths::build()?.join("todo-go"));
     let line = sh::output(&mut command)?;
     Ok(if line.contains("-accel kvm") {
         Accel::Kvm

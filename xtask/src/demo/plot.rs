@@ -27,7 +27,7 @@ pub(crate) fn bars(
     // A panel of three or more figures takes the width of the page.
     let width = if figures.len() > 2 { 880.0 } else { 420.0 };
     // A lone figure's name is the heading; its bars carry the platforms' names.
-    let left = if single { 70.0 } else { 156.0 };
+    let left = if single { 70.0 } else { 176.0 };
     let room = width - left - VALUE;
     let most = figures
         .iter()

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Running a program in a guest for a bounded time, with everything it said.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+
+use crate::demo::platform::{Accel, coracle};
+use crate::{paths, sh};
+
+/// Guests that run at the same time: each takes a processor or more of the host.
+const AT_ONCE: usize = 2;
+
+/// The most of a log that is shown, lines.
+const LOG_LINES: usize = 40;
+
+/// Where the guests of this run keep their state; removed when dropped.
+pub(crate) struct Guests {
+    state: PathBuf,
+    accel: Accel,
+    count: AtomicU32,
+}
+
+/// What to run.
+pub(crate) struct Job<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) vcpus: u32,
+    pub(crate) memory_mib: u32,
+    pub(crate) limit: Duration,
+}
+
+/// What became of a guest.
+pub(crate) struct Outcome {
+    /// What the application wrote.
+    pub(crate) output: String,
+    /// The exit code of `coracle run`; `None` when the time was over or a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// How it ended, the command's own words, and the logs of console, serial port and VMM.
+    pub(crate) story: String,
+}
+
+impl Guests {
+    /// A place for the state of guests, apart from the user's own.
+    pub(crate) fn new() -> Result<Guests> {
+        let state = std::env::temp_dir().join(format!("coracle-test-{}", std::process::id()));
+        let accel = crate::demo::platform::accelerator()?;
+        Ok(Guests {
+            state: paths::created(state)?,
+            accel,
+            count: AtomicU32::new(0),
+        })
+    }
+
+    /// Runs the program to its end, or to the limit.
+    pub(crate) fn run(&self, job: &Job) -> Result<Outcome> {
+        let name = format!("t{}", self.count.fetch_add(1, Ordering::Relaxed));
+        let (memory, vcpus) = (format!("{}M", job.memory_mib), job.vcpus.to_string());
+        let mut command = self.coracle(&["run", "--name", &name, "--accel", self.accel.name()])?;
+        command
+            .args(["-m", &memory, "--cpus", &vcpus, "--network", "user"])
+            .arg(job.program);
+        let result = sh::output_within(&mut command, job.limit);
+        let instance = self.state.join("coracle/instances").join(&name);
+        let logs: String = ["serial.log", "vmm.log"]
+            .map(|file| shown(file, &instance.join(file)))
+            .concat();
+        // Ends the guest if it still runs.
+        self.coracle(&["rm", "-f", &name])?.output()?;
+        let result = result?;
+        let ended = match result.status {
+            Some(status) => format!("`coracle run` ended with {status}"),
+            None => format!("still running after {:?}, ended", job.limit),
+        };
+        Ok(Outcome {
+            story: format!(
+                "{ended}\n{}{}{logs}",
+                last_lines("stderr", &result.stderr),
+                last_lines("output", &result.stdout)
+            ),
+            output: result.stdout,
+            code: result.status.and_then(|status| status.code()),
+        })
+    }
+
+    fn coracle(&self, args: &[&str]) -> Result<std::process::Command> {
+        let mut command = coracle(args.iter().copied())?;
+        command.env("XDG_STATE_HOME", &self.state);
+        Ok(command)
+    }
+}
+
+impl Drop for Guests {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.state) {
+            eprintln!("xtask: could not remove {}: {error}", self.state.display());
+        }
+    }
+}
+
+fn shown(name: &str, path: &Path) -> String {
+    fs::read(path)
+        .map(|bytes| last_lines(name, &String::from_utf8_lossy(&bytes)))
+        .unwrap_or_default()
+}
+
+/// The end of a log under a heading; nothing for an empty log.
+fn last_lines(name: &str, text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let tail = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    format!("--- {name} ---\n{}\n", tail.join("\n"))
+}
+
+/// Applies `work` to every item, [`AT_ONCE`] at a time; results come in the order of the items.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let next = Mutex::new(items.iter().enumerate());
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let taken = next.lock().ok().and_then(|mut next| next.next());
+                    let Some((index, item)) = taken else { break };
+                    let result = work(item);
+                    if let Ok(mut done) = done.lock() {
+                        done.push((index, result));
+                    }
+                }
+            });
+        }
+    });
+    let mut done = done
+        .into_inner()
+        .map_err(|_| anyhow!("a test thread panicked"))?;
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `cargo xtask test`: what must hold before a change goes in, in one command; CI calls the same.
+
+mod abi;
+mod guest;
+mod report;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use self::report::Report;
+use crate::build::{self, Flavour, KERNEL_TARGET};
+use crate::{paths, setup, sh};
+
+/// The most one compiler or test command may take.
+const STEP_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Runs everything.
+pub(crate) fn all() -> Result<()> {
+    setup::run()?;
+    let mut report = Report::default();
+    check(&mut report)?;
+    unit(&mut report)?;
+    if report.step("build", || build::run(Flavour::Release))? {
+        abi::run(&mut report, &[])?;
+    }
+    report.finish()
+}
+
+/// Runs a part.
+pub(crate) fn part(part: &str, only: &[&str]) -> Result<()> {
+    let mut report = Report::default();
+    match (part, only) {
+        ("check", []) => check(&mut report)?,
+        ("unit", []) => unit(&mut report)?,
+        ("abi", families) => abi::run(&mut report, families)?,
+        _ => bail!("unknown part of the tests: {part} {}", only.join(" ")),
+    }
+    report.finish()
+}
+
+/// Formatting and lints.
+fn check(report: &mut Report) -> Result<()> {
+    let go = setup::go()?;
+    let in_todo = |command: &mut std::process::Command| {
+        sh_step(command.current_dir(paths::in_root("apps/todo-go")))
+    };
+    report.step("format: Rust", || {
+        sh_step(&mut build::cargo(["fmt", "--all", "--check"]))
+    })?;
+    report.step("format: Go", || {
+        let gofmt = go.with_file_name("gofmt");
+        let listed =
+            sh::output(sh::cmd(gofmt, ["-l", "."]).current_dir(paths::in_root("apps/todo-go")))?;
+        if listed.is_empty() {
+            Ok(())
+        } else {
+            bail!("not formatted: {listed}")
+        }
+    })?;
+    report.step("lints: host", || {
+        let args = [
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--exclude",
+            "coracle-kernel",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ];
+        sh_step(&mut build::cargo(args))
+    })?;
+    report.step("lints: kernel", || {
+        let args = [
+            "clippy",
+            "--quiet",
+            "-p",
+            "coracle-kernel",
+            "--target",
+            KERNEL_TARGET,
+            "--",
+            "-D",
+            "warnings",
+        ];
+        sh_step(&mut build::cargo(args))
+    })?;
+    report.step("lints: Go", || in_todo(&mut sh::cmd(&go, ["vet", "./..."])))?;
+    Ok(())
+}
+
+/// Unit tests on the host.
+fn unit(report: &mut Report) -> Result<()> {
+    println!("unit tests: Rust");
+    let mut command = build::cargo([
+        "test",
+        "--quiet",
+        "--workspace",
+        "--exclude",
+        "coracle-kernel",
+        "--no-fail-fast",
+    ]);
+    let result = sh::output_within(&mut command, STEP_LIMIT)?;
+    let (passed, failed) = rust_results(&result.stdout);
+    if failed > 0 || !result.success() {
+        println!("{}\n{}", result.stdout.trim(), result.stderr.trim());
+    }
+    // A crate that does not compile, or a run that was cut off, has no result line of its own.
+    let broken = usize::from(!result.success() && failed == 0);
+    report.add("unit tests: Rust", passed, failed + broken);
+
+    let go = setup::go()?;
+    report.step("unit tests: Go", || {
+        sh_step(sh::cmd(&go, ["test", "./..."]).current_dir(paths::in_root("apps/todo-go")))
+    })?;
+    Ok(())
+}
+
+/// Runs a command, whose output matters only when it fails.
+fn sh_step(command: &mut std::process::Command) -> Result<()> {
+    let result = sh::output_within(command, STEP_LIMIT)?;
+    if result.success() {
+        return Ok(());
+    }
+    let how = result.status.map_or_else(
+        || format!("took more than {STEP_LIMIT:?}"),
+        |status| status.to_string(),
+    );
+    bail!("{how}\n{}\n{}", result.stdout.trim(), result.stderr.trim())
+}
+
+/// Passed and failed tests in what `cargo test` printed.
+fn rust_results(text: &str) -> (usize, usize) {
+    let mut totals = (0, 0);
+    for line in text
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result: "))
+    {
+        let number_before = |word: &str| {
+            let words: Vec<&str> = line.split([' ', ';']).collect();
+            let at = words.iter().position(|found| *found == word)?;
+            words.get(at.checked_sub(1)?)?.parse::<usize>().ok()
+        };
+        totals.0 += number_before("passed").unwrap_or(0);
+        totals.1 += number_before("failed").unwrap_or(0);
+    }
+    totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rust_results;
+
+    #[test]
+    fn results_of_several_crates_add_up() {
+        let text = "running 2 tests\n..\ntest result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\n\
+                    test result: FAILED. 5 passed; 3 failed; 0 ignored; 0 measured\n";
+        assert_eq!(rust_results(text), (7, 3));
+        assert_eq!(rust_results("error: could not compile"), (0, 0));
+    }
+}
