@@ -2,6 +2,7 @@
 
 //! `cargo xtask`: what developers and CI do with the repository. Every command the README names ends here.
 
+mod bench;
 mod build;
 mod demo;
 mod paths;
@@ -23,6 +24,13 @@ usage: cargo xtask COMMAND
                   a part of it; abi and vm take the kernel that is in build/
   demo [linux | coracle]
                   measure the sample service as a unikernel beside a Linux VM; or one of them alone
+  bench NAME [linux | coracle | both] [NUMBER]
+                  boot    boot to first answer (NUMBER boots)
+                  memory  the smallest memory that serves
+                  smp     one and two vCPUs (NUMBER rounds)
+                  conns   100 connections at work beside NUMBER idle ones
+                  soak    NUMBER requests without error, growth or decay
+                  stall   NUMBER guests one after the other, none of which may stall
 ";
 
 fn main() -> ExitCode {
@@ -44,7 +52,8 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["build", "--dev"] => build::run(build::Flavour::Dev),
         ["test"] => test::all(),
         ["test", part, only @ ..] => test::part(part, only),
-        ["demo"] => demo::run(demo::Who::Both),
+        ["bench", name, rest @ ..] if *name != "demo" => bench::run(name, rest),
+        ["bench", "demo"] | ["demo"] => demo::run(demo::Who::Both),
         ["demo", "linux"] => demo::run(demo::Who::LinuxOnly),
         ["demo", "coracle"] => demo::run(demo::Who::CoracleOnly),
         ["help" | "-h" | "--help"] => {

@@ -168,6 +168,11 @@ impl Samples {
         }))
     }
 
+    /// Keeps an observation in the file that is no figure of the comparison.
+    pub(crate) fn note(&mut self, platform: &'static str, what: &Value) -> Result<()> {
+        self.write(&json!({ "platform": platform, "note": what }))
+    }
+
     /// Records what went wrong, such as requests without an answer.
     pub(crate) fn add_problem(&mut self, platform: &'static str, what: &str) -> Result<()> {
         let text = format!("{platform}: {what}");

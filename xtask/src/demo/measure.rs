@@ -2,6 +2,7 @@
 
 //! The measurements themselves: each boots its own guest, and ends it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -24,6 +25,9 @@ const BOOT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The same when looking for the smallest memory, where many guests must fail.
 const SMALL_BOOT_LIMIT: Duration = Duration::from_secs(8);
+
+/// Where the search for the smallest memory starts, MiB.
+const SMALLEST_FROM_MIB: u32 = 128;
 
 /// Starts of a guest before a boot that fails is an error.
 const BOOT_ATTEMPTS: u32 = 3;
@@ -132,7 +136,7 @@ fn load_one(
 }
 
 /// The smallest guest, in steps of a MiB up to `most` MiB, that boots and answers 100 requests.
-pub(crate) fn smallest_memory(platform: &Platform, machine: Machine, most: u32) -> Result<u32> {
+fn smallest_memory(platform: &Platform, machine: Machine, most: u32) -> Result<u32> {
     let serves = |memory_mib| {
         serves(
             platform,
@@ -161,12 +165,35 @@ pub(crate) fn smallest_memory(platform: &Platform, machine: Machine, most: u32) 
     Ok(works)
 }
 
+/// The smallest memory of each platform.
+pub(crate) fn all_smallest(
+    platforms: &[Platform],
+    machine: Machine,
+    samples: &mut Samples,
+) -> Result<()> {
+    for platform in platforms {
+        let mib = smallest_memory(platform, machine, SMALLEST_FROM_MIB)?;
+        samples.add(
+            platform.name(),
+            Figure::SmallestMemory,
+            f64::from(mib),
+            &Value::Null,
+        )?;
+    }
+    Ok(())
+}
+
 /// Whether such a machine boots and answers 100 requests.
 fn serves(platform: &Platform, machine: Machine) -> Result<bool> {
-    let answered = platform.boot(machine, SMALL_BOOT_LIMIT).and_then(|booted| {
-        let mut client = Client::connect(booted.service, Duration::from_secs(1))?;
-        (0..100).try_for_each(|_| client.get(PATH).map(drop))
-    });
+    let answered = platform
+        .boot(machine, SMALL_BOOT_LIMIT)
+        .and_then(|booted| answers(booted.service, 100));
     sh::check_interrupt()?;
     Ok(answered.is_ok())
+}
+
+/// Asks `count` times over one new connection.
+pub(crate) fn answers(service: SocketAddr, count: u32) -> Result<()> {
+    let mut client = Client::connect(service, Duration::from_secs(1))?;
+    (0..count).try_for_each(|_| client.get(PATH).map(drop))
 }

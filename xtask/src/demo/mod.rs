@@ -5,16 +5,16 @@
 //! Both machines have the same VMM, machine type, accelerator, processors, memory and kind of network. One runs at a time,
 //! they take turns, and each ratio is that of the medians of the same minutes.
 
-mod figures;
+pub(crate) mod figures;
 mod html;
 mod linux;
-mod load;
-mod measure;
+pub(crate) mod load;
+pub(crate) mod measure;
 mod net;
 pub(crate) mod platform;
 mod plot;
 mod probe;
-mod table;
+pub(crate) mod table;
 
 use std::fs;
 use std::path::Path;
@@ -41,8 +41,6 @@ const SMP_CONNECTIONS: u32 = 40;
 const LOAD_SECONDS: u32 = 4;
 /// Memory of both guests, MiB.
 const MEMORY_MIB: u32 = 256;
-/// Where the search for the smallest memory starts, MiB.
-const SMALLEST_FROM_MIB: u32 = 128;
 
 /// Which platforms take part.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -125,7 +123,7 @@ impl Bench {
         })
     }
 
-    fn names(&self) -> Vec<&'static str> {
+    pub(crate) fn names(&self) -> Vec<&'static str> {
         self.platforms.iter().map(Platform::name).collect()
     }
 
@@ -170,15 +168,7 @@ impl Bench {
             }
         }
         println!("smallest memory");
-        for platform in &self.platforms {
-            let mib = measure::smallest_memory(platform, self.machine, SMALLEST_FROM_MIB)?;
-            samples.add(
-                platform.name(),
-                Figure::SmallestMemory,
-                f64::from(mib),
-                &Value::Null,
-            )?;
-        }
+        measure::all_smallest(&self.platforms, self.machine, samples)?;
         for platform in &self.platforms {
             let (kernel, rest) = platform.files()?;
             samples.add(
@@ -198,7 +188,7 @@ impl Bench {
     }
 
     /// The conditions in one sentence.
-    fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let accel = match self.machine.accel {
             Accel::Kvm => "KVM",
             Accel::Tcg => "software emulation",
@@ -210,7 +200,7 @@ impl Bench {
     }
 
     /// What a reader needs to judge or repeat the figures.
-    fn about(&self) -> Result<Value> {
+    pub(crate) fn about(&self) -> Result<Value> {
         let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let processor = cpus
