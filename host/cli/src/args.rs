@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Runs Linux executables as unikernels: one application, one kernel, one virtual machine.
 #[derive(Debug, Parser)]
@@ -21,9 +21,40 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Start an executable, or a program in a folder, as a unikernel
     Run(Box<RunArgs>),
+    /// List running instances
+    Ps(PsArgs),
+    /// Show the output of an instance
+    Logs(LogsArgs),
+    /// Ask instances to end, and end them after a grace period
+    Stop(StopArgs),
+    /// Send a signal to instances
+    Kill(KillArgs),
+    /// Remove ended instances
+    Rm(RmArgs),
+    /// Wait for instances to end and print their exit codes
+    Wait(WaitArgs),
+    /// Show everything known about instances
+    Inspect(InspectArgs),
+    /// Show the counters of a running guest
+    Stats(StatsArgs),
+    /// Say what this machine lacks, and the line that repairs it
+    Doctor,
+    /// Show the defaults of this host
+    Config(ConfigArgs),
     /// Watch a detached instance (started by `run -d`)
     #[command(hide = true)]
     Monitor(NameArg),
+}
+
+/// How a list is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// Names only, one a line
+    Name,
 }
 
 #[derive(Debug, Args)]
@@ -88,4 +119,98 @@ pub(crate) struct RunArgs {
 pub(crate) struct NameArg {
     /// Name of the instance
     pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    /// Also instances that have ended
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// How the list is written
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+    /// Only those with name=PART, status=created|running|exited, reason=REASON or accel=kvm|tcg
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub(crate) filter: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Go on until the instance ends
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Show what the kernel wrote on the serial port instead
+    #[arg(long)]
+    pub(crate) serial: bool,
+    /// Name of the instance
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// Seconds between the request and the end of the VMM
+    #[arg(short, long, default_value_t = 10)]
+    pub(crate) time: u32,
+    /// Names of instances
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KillArgs {
+    /// Name or number of the signal
+    #[arg(short, long, default_value = "KILL")]
+    pub(crate) signal: String,
+    /// Names of instances
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// End running instances first; a name that is not there is no error
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Names of instances
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// How the answer is written; name is the code alone
+    #[arg(short, long, value_enum, default_value = "name")]
+    pub(crate) output: Format,
+    /// Names of instances
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// How it is written
+    #[arg(short, long, value_enum, default_value = "json")]
+    pub(crate) output: Format,
+    /// Show what keeps guest and host apart
+    #[arg(long)]
+    pub(crate) security: bool,
+    /// Names of instances
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// How they are written
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+    /// Name of the instance
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// Show each value in force and who set it
+    #[arg(long)]
+    pub(crate) resolved: bool,
 }

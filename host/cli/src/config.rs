@@ -4,8 +4,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::args::ConfigArgs;
 use crate::error::Failure;
-use crate::folders;
+use crate::{folders, output};
 
 /// One key of `config.toml`.
 #[derive(Debug)]
@@ -152,6 +153,26 @@ impl fmt::Display for Source {
             Self::BuiltIn(name) => write!(f, "{name} (built in)"),
         }
     }
+}
+
+/// `coracle config`: where the file is, or every value in force with who set it.
+pub(crate) fn show(args: &ConfigArgs) -> Result<u8, Failure> {
+    let settings = Settings::load()?;
+    if !args.resolved {
+        output::line(&settings.path.display().to_string());
+        return Ok(0);
+    }
+    let rows = KEYS.iter().map(|key| {
+        let Setting { value, source } = settings.get(key, None);
+        let value = if value.is_empty() {
+            "(looked for)".to_owned()
+        } else {
+            value
+        };
+        vec![key.name.to_owned(), value, source.to_string()]
+    });
+    output::table(&["KEY", "VALUE", "SET BY"], rows.collect());
+    Ok(0)
 }
 
 /// File and line of an error.

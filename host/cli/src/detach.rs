@@ -5,14 +5,20 @@
 //! silent after a while, else the exit code and the one line to show.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use coracle_vmm::supervise::{Mode, supervise};
 use coracle_vmm::{Instance, Reason, Store};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use crate::error::Failure;
 use crate::folders;
+
+/// How long `run -d` waits for the guest's kernel, in milliseconds; it then leaves the guest alone.
+const BOOT_LIMIT_MS: u16 = 10_000;
 
 /// Starts the monitor and waits until the guest is up or has failed.
 pub(crate) fn start(instance: &Instance) -> Result<(), Failure> {
@@ -33,6 +39,10 @@ pub(crate) fn start(instance: &Instance) -> Result<(), Failure> {
     let mut child = command.spawn().map_err(cannot)?;
     let mut answer = String::new();
     if let Some(pipe) = child.stdout.take() {
+        let mut waiting = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut waiting, PollTimeout::from(BOOT_LIMIT_MS)) == Ok(0) {
+            return Ok(());
+        }
         BufReader::new(pipe)
             .read_line(&mut answer)
             .map_err(cannot)?;

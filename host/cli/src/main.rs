@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The `coracle` command.
 //!
-//! Exit codes are podman's: the application's own for `run` and `wait`, 128+n for a signal, 125 for an error of Coracle
-//! itself, 126 for a program that cannot be executed, 127 for one that is not there.
+//! Exit codes are podman's: `run` answers with the application's own, 128+n for a signal; 125 is an error of Coracle
+//! itself, 126 a program that cannot be executed, 127 one that is not there.
 
 mod args;
 mod config;
 mod detach;
+mod doctor;
 mod error;
 mod folders;
+mod inspect;
+mod lifecycle;
+mod logs;
+mod output;
 mod plan;
+mod ps;
 mod quantity;
 mod run;
+mod stats;
 
 use std::process::ExitCode;
 
@@ -44,6 +51,16 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(args) => run::run(&args),
+        Command::Ps(args) => ps::ps(&args),
+        Command::Logs(args) => logs::logs(&args),
+        Command::Stop(args) => lifecycle::stop(&args),
+        Command::Kill(args) => lifecycle::kill(&args),
+        Command::Rm(args) => lifecycle::rm(&args),
+        Command::Wait(args) => lifecycle::wait(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
+        Command::Stats(args) => stats::stats(&args),
+        Command::Doctor => doctor::doctor(),
+        Command::Config(args) => config::show(&args),
         Command::Monitor(args) => detach::monitor(&args.name),
     }
 }

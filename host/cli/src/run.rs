@@ -13,7 +13,7 @@ use coracle_vmm::{Endpoint, Exit, Instance, Reason, State, Status, Store, comman
 use crate::args::RunArgs;
 use crate::error::Failure;
 use crate::plan::{Plan, plan};
-use crate::{detach, folders};
+use crate::{detach, folders, output};
 
 /// How often a random name may be taken before that is an error.
 const NAME_TRIES: u32 = 8;
@@ -72,7 +72,7 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
     instance.save(&state)?;
     if args.detach {
         detach::start(instance)?;
-        println!("{}", instance.name);
+        output::line(&instance.name);
         return Ok(0);
     }
     let exit = supervise(instance, &mut state, Mode::Foreground, &mut || {})?;
@@ -133,9 +133,6 @@ fn dry_run(plan: &mut Plan) -> Result<u8, Failure> {
         control: Endpoint::Listen(dir.join("control.sock")),
         serial: Endpoint::File(dir.join("serial.log")),
     };
-    println!(
-        "{}",
-        shell_line(&plan.spec.qemu, &plan.spec.arguments(&streams))
-    );
+    output::line(&shell_line(&plan.spec.qemu, &plan.spec.arguments(&streams)));
     Ok(0)
 }

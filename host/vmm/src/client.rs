@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crate::control::{Event, Lines, Op};
-use crate::instance::Instance;
+use crate::instance::{Exit, Instance};
 use crate::supervise::short_path;
 
 /// A connection to the monitor of a running instance.
@@ -83,13 +83,24 @@ impl Connection {
     /// # Errors
     /// What the host answers.
     pub fn wait_end(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
-        loop {
-            match self.next_event(deadline) {
-                Ok(Some(_)) => {}
-                Ok(None) => return Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(false),
-                Err(error) => return Err(error),
+        match self.last_words(deadline) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until the monitor closes the connection, and answers what it said last about the end.
+    ///
+    /// # Errors
+    /// `TimedOut` when it did not until `deadline`, else what the host answers.
+    pub fn last_words(&mut self, deadline: Option<Instant>) -> io::Result<Option<Exit>> {
+        let mut last = None;
+        while let Some(event) = self.next_event(deadline)? {
+            if let Event::Ended { exit } = event {
+                last = Some(exit);
             }
         }
+        Ok(last)
     }
 }

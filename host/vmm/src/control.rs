@@ -55,6 +55,11 @@ pub enum Event {
         #[serde(flatten)]
         values: BTreeMap<String, serde_json::Value>,
     },
+    /// The VMM is gone. Only the monitor says it, to other `coracle` processes, as its last line.
+    Ended {
+        /// How the instance ended.
+        exit: crate::instance::Exit,
+    },
     /// A kind this version does not know; ignored.
     #[serde(other)]
     Unknown,

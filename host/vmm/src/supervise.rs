@@ -410,11 +410,19 @@ impl Watch<'_> {
         let _ = fs::remove_file(self.instance.bundle());
         let saved = self.instance.save(self.state);
         let _ = fs::remove_file(self.instance.control_socket());
-        if self.state.remove {
-            self.instance.remove()?;
+        let removed = if self.state.remove {
+            self.instance.remove()
         } else {
-            saved?;
+            saved
+        };
+        let ended = Event::Ended { exit: exit.clone() };
+        if let Ok(mut line) = serde_json::to_vec(&ended) {
+            line.push(b'\n');
+            for client in &mut self.clients {
+                let _ = client.stream.write_all(&line);
+            }
         }
+        removed?;
         Ok(exit)
     }
 }
