@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a transport to a driver that runs.
+
+use alloc::sync::Arc;
+
+use coracle_core::device::InterruptHandler;
+use coracle_core::memory::Mmio;
+
+use crate::console::VirtioConsole;
+use crate::entropy::VirtioEntropy;
+use crate::error::DriverError;
+use crate::net::{NetOptions, VirtioNet};
+use crate::transport::{MmioTransport, Transport};
+
+/// Device numbers (virtio 1.2, chapter 5).
+mod device_id {
+    pub(super) const ABSENT: u32 = 0;
+    pub(super) const NET: u32 = 1;
+    pub(super) const CONSOLE: u32 = 3;
+    pub(super) const ENTROPY: u32 = 4;
+}
+
+/// A device with its driver.
+pub enum Device {
+    /// A network card.
+    Net(Arc<VirtioNet>),
+    /// A console, perhaps with several ports.
+    Console(Arc<VirtioConsole>),
+    /// A source of random bytes.
+    Entropy(Arc<VirtioEntropy>),
+    /// A virtio device without a driver here: its device number.
+    Unknown(u32),
+    /// An empty slot.
+    Absent,
+}
+
+impl Device {
+    /// What to call when the device's interrupt line is raised. `None` if the device has no line to attach, because
+    /// its interrupts are messages that are attached already.
+    #[must_use]
+    pub fn line_handler(&self) -> Option<Arc<dyn InterruptHandler>> {
+        match self {
+            Self::Net(net) if net.has_line() => Some(net.clone()),
+            Self::Console(console) if console.has_line() => Some(console.clone()),
+            Self::Entropy(entropy) if entropy.has_line() => Some(entropy.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// Starts the virtio-mmio device at `registers`.
+pub fn probe_mmio(registers: Mmio, net: NetOptions) -> Result<Device, DriverError> {
+    probe(Arc::new(MmioTransport::new(registers)?), net)
+}
+
+/// Starts the device behind `transport`. A device that cannot be started is left reset.
+pub fn probe(transport: Arc<dyn Transport>, net: NetOptions) -> Result<Device, DriverError> {
+    let device = match transport.device_id() {
+        device_id::ABSENT => Ok(Device::Absent),
+        device_id::NET => VirtioNet::new(transport.clone(), net).map(|d| Device::Net(Arc::new(d))),
+        device_id::CONSOLE => VirtioConsole::new(transport.clone()).map(Device::Console),
+        device_id::ENTROPY => {
+            VirtioEntropy::new(transport.clone()).map(|d| Device::Entropy(Arc::new(d)))
+        }
+        other => Ok(Device::Unknown(other)),
+    };
+    device.inspect_err(|_| transport.set_status(0))
+}
