@@ -134,11 +134,6 @@ fn conns(bench: &Bench, samples: &mut Samples, number: Option<u64>) -> Result<()
     let folder = paths::build()?.join("programs");
     let programs = format!("BUILD={}", folder.display());
     let holder = folder.join("holder");
-    let go_folder = setup::go()?
-        .parent()
-        .map(|folder| folder.display().to_string())
-        .unwrap_or_default();
-    let path = format!("{go_folder}:{}", std::env::var("PATH").unwrap_or_default());
     sh::output(
         sh::cmd(
             "make",
@@ -151,7 +146,7 @@ fn conns(bench: &Bench, samples: &mut Samples, number: Option<u64>) -> Result<()
             ],
         )
         .current_dir(paths::root())
-        .env("PATH", path),
+        .env("PATH", setup::path_with_go()?),
     )?;
     for platform in &bench.platforms {
         let booted = measure::boot(platform, bench.machine, samples)?;

@@ -5,6 +5,7 @@
 mod bench;
 mod build;
 mod demo;
+mod fuzz;
 mod paths;
 mod setup;
 mod sh;
@@ -31,6 +32,8 @@ usage: cargo xtask COMMAND
                   conns   100 connections at work beside NUMBER idle ones
                   soak    NUMBER requests without error, growth or decay
                   stall   NUMBER guests one after the other, none of which may stall
+  fuzz [TARGET [SECONDS]]
+                  cargo-fuzz on one target, or on all in turn
 ";
 
 fn main() -> ExitCode {
@@ -56,6 +59,9 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["bench", "demo"] | ["demo"] => demo::run(demo::Who::Both),
         ["demo", "linux"] => demo::run(demo::Who::LinuxOnly),
         ["demo", "coracle"] => demo::run(demo::Who::CoracleOnly),
+        ["fuzz"] => fuzz::run(None, None),
+        ["fuzz", target] => fuzz::run(Some(target), None),
+        ["fuzz", target, seconds] => fuzz::run(Some(target), Some(seconds)),
         ["help" | "-h" | "--help"] => {
             print!("{USAGE}");
             Ok(())

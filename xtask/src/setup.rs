@@ -2,6 +2,7 @@
 
 //! `cargo xtask setup`: installs what a Debian or Ubuntu machine lacks, and nothing that is there.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -54,8 +55,11 @@ const LIBC: Tool = Tool {
     package: "libc6-dev",
 };
 
-/// The oldest Go whose `net/http` has method patterns.
-const GO_MINIMUM: (u32, u32) = (1, 22);
+/// The oldest Go that fetches the version a `go.mod` asks for by itself.
+const GO_MINIMUM: (u32, u32) = (1, 21);
+
+/// The Go that is fetched where the distribution has an older one: a version of the module `golang.org/toolchain`.
+const GO_FETCHED: &str = "v0.0.1-go1.26.8.linux-amd64";
 
 /// Where Debian and Ubuntu put a newer Go than the default one.
 const GO_VERSIONED: &str = "/usr/lib/go-1.22/bin/go";
@@ -98,6 +102,17 @@ pub(crate) fn go() -> Result<PathBuf> {
         })
 }
 
+/// The search path with that Go first, for makefiles that call `go`.
+pub(crate) fn path_with_go() -> Result<OsString> {
+    let go = go()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = go
+        .parent()
+        .filter(|folder| folder.is_absolute())
+        .map(Path::to_path_buf);
+    std::env::join_paths(folders.into_iter().chain(std::env::split_paths(&path))).context("PATH")
+}
+
 fn go_is_new_enough(go: &Path) -> bool {
     let Ok(version) = sh::output(sh::cmd(go, ["env", "GOVERSION"]).env("GOTOOLCHAIN", "local"))
     else {
@@ -134,7 +149,6 @@ fn install_go() -> Result<()> {
 
 /// Unpacks the Go tool chain as the Go module proxy offers it (a zip of the module `golang.org/toolchain`).
 fn fetch_go_toolchain() -> Result<()> {
-    const VERSION: &str = "v0.0.1-go1.24.4.linux-amd64";
     install(&["unzip"])?;
     let cache = paths::cache()?;
     // Even an old Go downloads and verifies any module by name.
@@ -145,14 +159,14 @@ fn fetch_go_toolchain() -> Result<()> {
             [
                 "mod",
                 "download",
-                &format!("golang.org/toolchain@{VERSION}"),
+                &format!("golang.org/toolchain@{GO_FETCHED}"),
             ],
         )
         .env("GOMODCACHE", &modules)
         .env("GOFLAGS", "-modcacherw")
         .env("GO111MODULE", "on"),
     )?;
-    let unpacked = modules.join(format!("golang.org/toolchain@{VERSION}"));
+    let unpacked = modules.join(format!("golang.org/toolchain@{GO_FETCHED}"));
     for folder in ["bin", "pkg/tool/linux_amd64"] {
         make_executable(&unpacked.join(folder))?;
     }
