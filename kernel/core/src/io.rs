@@ -230,12 +230,14 @@ impl<'a> IoSrc<'a> {
         }
     }
 
-    /// Goes back to an earlier value of `done()`: for a message that was read but could not be sent.
+    /// Goes back to an earlier value of `done()`: for a message that was read but could not be sent. A fault stays
+    /// known, so that the page can be made present.
     pub fn rewind(&mut self, done: usize) {
         debug_assert!(done <= self.cursor.done);
         let mut left = done;
         self.cursor = Cursor {
             done,
+            fault: self.cursor.fault,
             ..Cursor::default()
         };
         if let Src::User(segments) = &self.from {

@@ -11,3 +11,32 @@ pub use page::Page;
 mod hosted;
 #[cfg(not(target_os = "none"))]
 pub use hosted::{fault_in, physical_address};
+
+#[cfg(target_os = "none")]
+mod frames;
+#[cfg(target_os = "none")]
+mod heap;
+#[cfg(target_os = "none")]
+mod init;
+#[cfg(target_os = "none")]
+mod kernel_map;
+#[cfg(target_os = "none")]
+pub mod space;
+
+#[cfg(target_os = "none")]
+pub use frames::{free_frames, total_frames};
+#[cfg(target_os = "none")]
+pub use heap::{KernelHeap, heap_bytes};
+#[cfg(target_os = "none")]
+pub use init::{init, low_memory, static_page};
+#[cfg(target_os = "none")]
+pub use kernel_map::{STACK_SIZE, Stack, map_device};
+#[cfg(target_os = "none")]
+pub use space::fault_in;
+
+/// The address a device uses for kernel memory. Panics for memory that is not physically contiguous (kernel stacks).
+#[cfg(target_os = "none")]
+#[must_use]
+pub fn physical_address(at: *const u8) -> u64 {
+    coracle_arch::layout::physical(at)
+}

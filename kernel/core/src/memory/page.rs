@@ -20,6 +20,7 @@ use crate::io::{IoDst, IoSrc};
 pub struct Page(Frame);
 
 /// Counts at or above this belong to memory that is never freed (the boot module).
+#[cfg(target_os = "none")]
 const PINNED: u32 = 1 << 31;
 
 impl Page {
@@ -29,11 +30,13 @@ impl Page {
     }
 
     /// Takes over a counted frame.
+    #[cfg(target_os = "none")]
     pub(crate) fn from_frame(frame: Frame) -> Self {
         Self(frame)
     }
 
     /// Gives the frame with its count to the caller.
+    #[cfg(target_os = "none")]
     pub(crate) fn into_frame(self) -> Frame {
         let frame = self.0;
         core::mem::forget(self);
@@ -41,6 +44,7 @@ impl Page {
     }
 
     /// Marks the page as never to be freed.
+    #[cfg(target_os = "none")]
     pub(crate) fn pin(&self) {
         self.0.count().fetch_or(PINNED, Ordering::Relaxed);
     }
@@ -55,6 +59,12 @@ impl Page {
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.0.count().load(Ordering::Acquire) != 1
+    }
+
+    /// Whether exactly `count` references exist.
+    #[cfg(target_os = "none")]
+    pub(crate) fn count_is(&self, count: u32) -> bool {
+        self.0.count().load(Ordering::Acquire) == count
     }
 
     /// Copies from the page. Panics if the range leaves the page.
