@@ -13,7 +13,7 @@ pub(crate) mod measure;
 mod net;
 pub(crate) mod platform;
 mod plot;
-mod probe;
+pub(crate) mod probe;
 pub(crate) mod table;
 
 use std::fs;

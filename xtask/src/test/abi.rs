@@ -55,6 +55,8 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
     let outcomes = in_parallel(&jobs, |(_, program, vcpus)| {
         guests.run(&Job {
             program,
+            args: &[],
+            machine: "microvm",
             vcpus: *vcpus,
             memory_mib: MEMORY_MIB,
             limit: FAMILY_LIMIT,
@@ -168,6 +170,7 @@ mod tests {
         Outcome {
             output: output.to_owned(),
             code,
+            exit: serde_json::Value::Null,
             story: String::new(),
         }
     }

@@ -8,7 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
+use serde_json::Value;
 
 use crate::demo::platform::{Accel, coracle};
 use crate::{paths, sh};
@@ -18,6 +19,9 @@ const AT_ONCE: usize = 2;
 
 /// The most of a log that is shown, lines.
 const LOG_LINES: usize = 40;
+
+/// The most a command on a guest in the background may take.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where the guests of this run keep their state; removed when dropped.
 pub(crate) struct Guests {
@@ -29,6 +33,9 @@ pub(crate) struct Guests {
 /// What to run.
 pub(crate) struct Job<'a> {
     pub(crate) program: &'a Path,
+    pub(crate) args: &'a [&'a str],
+    /// QEMU's machine type.
+    pub(crate) machine: &'a str,
     pub(crate) vcpus: u32,
     pub(crate) memory_mib: u32,
     pub(crate) limit: Duration,
@@ -40,6 +47,8 @@ pub(crate) struct Outcome {
     pub(crate) output: String,
     /// The exit code of `coracle run`; `None` when the time was over or a signal ended it.
     pub(crate) code: Option<i32>,
+    /// The `exit` object of `coracle inspect`: reason, signal, detail.
+    pub(crate) exit: Value,
     /// How it ended, the command's own words, and the logs of console, serial port and VMM.
     pub(crate) story: String,
 }
@@ -62,13 +71,17 @@ impl Guests {
         let (memory, vcpus) = (format!("{}M", job.memory_mib), job.vcpus.to_string());
         let mut command = self.coracle(&["run", "--name", &name, "--accel", self.accel.name()])?;
         command
-            .args(["-m", &memory, "--cpus", &vcpus, "--network", "user"])
-            .arg(job.program);
+            .args(["-m", &memory, "--cpus", &vcpus, "--machine", job.machine])
+            .arg(job.program)
+            .args(job.args);
         let result = sh::output_within(&mut command, job.limit);
         let instance = self.state.join("coracle/instances").join(&name);
         let logs: String = ["serial.log", "vmm.log"]
             .map(|file| shown(file, &instance.join(file)))
             .concat();
+        let exit = self
+            .inspect(&name)
+            .map_or(Value::Null, |mut state| state["exit"].take());
         // Ends the guest if it still runs.
         self.coracle(&["rm", "-f", &name])?.output()?;
         let result = result?;
@@ -78,16 +91,25 @@ impl Guests {
         };
         Ok(Outcome {
             story: format!(
-                "{ended}\n{}{}{logs}",
+                "{ended}, exit {exit}\n{}{}{logs}",
                 last_lines("stderr", &result.stderr),
                 last_lines("output", &result.stdout)
             ),
             output: result.stdout,
+            exit,
             code: result.status.and_then(|status| status.code()),
         })
     }
 
-    fn coracle(&self, args: &[&str]) -> Result<std::process::Command> {
+    /// What `coracle inspect` says of one instance; nothing if it does not know it.
+    fn inspect(&self, name: &str) -> Option<Value> {
+        let output = self.coracle(&["inspect", name]).ok()?.output().ok()?;
+        let mut list: Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(list.get_mut(0)?.take())
+    }
+
+    /// A command of `coracle` on the instances of this run.
+    pub(crate) fn coracle(&self, args: &[&str]) -> Result<std::process::Command> {
         let mut command = coracle(args.iter().copied())?;
         command.env("XDG_STATE_HOME", &self.state);
         Ok(command)
@@ -144,4 +166,67 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
         .map_err(|_| anyhow!("a test thread panicked"))?;
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// A guest in the background; removed when dropped.
+pub(crate) struct Detached<'a> {
+    guests: &'a Guests,
+    name: String,
+}
+
+impl Guests {
+    /// Starts a program in the background with further `flags` of `coracle run`.
+    pub(crate) fn detached(
+        &self,
+        flags: &[&str],
+        program: &Path,
+        args: &[&str],
+    ) -> Result<Detached<'_>> {
+        let name = format!("t{}", self.count.fetch_add(1, Ordering::Relaxed));
+        let mut command =
+            self.coracle(&["run", "-d", "--name", &name, "--accel", self.accel.name()])?;
+        command.args(flags).arg(program).args(args);
+        let guest = Detached { guests: self, name };
+        sh::output(&mut command)?;
+        Ok(guest)
+    }
+}
+
+impl Detached<'_> {
+    /// Runs a command of `coracle` on this guest and returns what it printed.
+    pub(crate) fn output(&self, command: &[&str]) -> Result<String> {
+        let mut command = self.guests.coracle(command)?;
+        let result = sh::output_within(command.arg(&self.name), COMMAND_LIMIT)?;
+        if !result.success() {
+            bail!(
+                "`{}` failed: {}{}",
+                sh::shown(&command),
+                result.stdout,
+                result.stderr
+            );
+        }
+        Ok(result.stdout)
+    }
+
+    /// Runs a test, whose error gets the guest's logs.
+    pub(crate) fn explain(&self, test: impl FnOnce() -> Result<()>) -> Result<()> {
+        test().map_err(|error| error.context(self.logs()))
+    }
+
+    fn logs(&self) -> String {
+        let instance = self.guests.state.join("coracle/instances").join(&self.name);
+        ["console.log", "serial.log", "vmm.log"]
+            .map(|file| shown(file, &instance.join(file)))
+            .concat()
+    }
+}
+
+impl Drop for Detached<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut command) = self.guests.coracle(&["rm", "-f", &self.name])
+            && let Err(error) = command.output()
+        {
+            eprintln!("xtask: could not remove the guest {}: {error}", self.name);
+        }
+    }
 }

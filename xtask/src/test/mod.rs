@@ -5,6 +5,8 @@
 mod abi;
 mod guest;
 mod report;
+mod vm;
+mod vm_cases;
 
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ pub(crate) fn all() -> Result<()> {
     unit(&mut report)?;
     if report.step("build", || build::run(Flavour::Release))? {
         abi::run(&mut report, &[])?;
+        vm::run(&mut report, &[])?;
     }
     report.finish()
 }
@@ -36,6 +39,7 @@ pub(crate) fn part(part: &str, only: &[&str]) -> Result<()> {
         ("check", []) => check(&mut report)?,
         ("unit", []) => unit(&mut report)?,
         ("abi", families) => abi::run(&mut report, families)?,
+        ("vm", cases) => vm::run(&mut report, cases)?,
         _ => bail!("unknown part of the tests: {part} {}", only.join(" ")),
     }
     report.finish()

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The VM tests: whole guests through the `coracle` command. Programs that end in every way, programs with a result known
+//! in advance on all kinds of machines, and servers that are asked from outside.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::guest::{Guests, Job, in_parallel};
+use super::report::Report;
+use super::vm_cases::{CASES, Case, SERVERS, Server};
+use crate::demo::{load, probe};
+use crate::{paths, setup, sh};
+
+/// The most one guest may take.
+const LIMIT: Duration = Duration::from_secs(180);
+/// The most a server may take to its first answer.
+const BOOT_LIMIT: Duration = Duration::from_secs(20);
+
+/// A test that needs more than a line.
+type Test = fn(&Guests) -> Result<()>;
+
+/// Runs the cases whose names contain one of `only`, or all.
+pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
+    if !report.step("build test programs", build)? {
+        return Ok(());
+    }
+    let guests = Guests::new()?;
+    let cases: Vec<&Case> = CASES.iter().filter(|case| wanted(case.name)).collect();
+    let verdicts = in_parallel(&cases, |case| judge(&guests, case))?;
+    for (case, verdict) in cases.iter().zip(verdicts) {
+        report.step(&format!("vm {}", case.name), || {
+            verdict.map_or(Ok(()), |wrong| bail!(wrong))
+        })?;
+    }
+    for server in SERVERS.iter().filter(|server| wanted(server.name)) {
+        report.step(&format!("vm {}", server.name), || serve(&guests, server))?;
+    }
+    let others: [(&str, Test); 4] = [
+        ("UDP echo", udp_echo),
+        ("stop reaches the application", stop),
+        ("stop kills what ignores it", stop_ignored),
+        ("kill ends a busy guest", kill_busy),
+    ];
+    for (name, test) in others.into_iter().filter(|(name, _)| wanted(name)) {
+        report.step(&format!("vm {name}"), || test(&guests))?;
+    }
+    Ok(())
+}
+
+fn folder() -> Result<PathBuf> {
+    Ok(paths::build()?.join("programs"))
+}
+
+fn program(name: &str) -> Result<PathBuf> {
+    Ok(if name == "todo-go" {
+        paths::build()?.join(name)
+    } else {
+        folder()?.join(name)
+    })
+}
+
+/// Builds the programs of `tests/programs`.
+fn build() -> Result<()> {
+    let mut command = sh::cmd("make", ["-s", "-C"]);
+    command
+        .arg(paths::in_root("tests/programs"))
+        .arg(format!("BUILD={}", folder()?.display()));
+    sh::output(command.env("PATH", setup::path_with_go()?)).map(drop)
+}
+
+/// Runs a case; what was wrong, if anything.
+fn judge(guests: &Guests, case: &Case) -> Result<Option<String>> {
+    let program = program(case.program)?;
+    let (machine, vcpus, memory_mib) = (case.machine, case.vcpus, case.memory_mib);
+    let outcome = guests.run(&Job {
+        program: &program,
+        args: case.args,
+        machine,
+        vcpus,
+        memory_mib,
+        limit: LIMIT,
+    })?;
+    let mut wrong = Vec::new();
+    if outcome.code != Some(case.code) {
+        wrong.push(format!("exit code {:?}, want {}", outcome.code, case.code));
+    }
+    let reason = outcome.exit["reason"].as_str().unwrap_or("none");
+    if reason != case.reason {
+        wrong.push(format!("reason {reason}, want {}", case.reason));
+    }
+    let detail = outcome.exit["detail"].as_str().unwrap_or_default();
+    for text in case.says {
+        if !outcome.output.contains(text) && !detail.contains(text) {
+            wrong.push(format!("neither output nor detail has {text:?}"));
+        }
+    }
+    Ok((!wrong.is_empty()).then(|| format!("{}\n{}", wrong.join("\n"), outcome.story)))
+}
+
+/// Boots a server in the background and asks it, then loads it for a second over ten connections.
+fn serve(guests: &Guests, server: &Server) -> Result<()> {
+    let Server {
+        program: name,
+        args,
+        path,
+        machine,
+        vcpus,
+        ..
+    } = *server;
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port();
+    let publish = format!("127.0.0.1:{port}:8080");
+    let guest = guests.detached(
+        &[
+            "-p",
+            &publish,
+            "--machine",
+            machine,
+            "--cpus",
+            &vcpus.to_string(),
+        ],
+        &program(name)?,
+        args,
+    )?;
+    let service = (Ipv4Addr::LOCALHOST, port).into();
+    guest.explain(|| {
+        probe::first_answer(service, path, Instant::now() + BOOT_LIMIT, || None)?;
+        let load = load::wrk(service, path, 10, 1)?;
+        if load.errors > 0 || load.requests == 0 {
+            bail!("{} errors beside {} answers", load.errors, load.requests);
+        }
+        Ok(())
+    })
+}
+
+/// Datagrams come back unchanged.
+fn udp_echo(guests: &Guests) -> Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port();
+    let guest = guests.detached(
+        &["-p", &format!("127.0.0.1:{port}:7000/udp")],
+        &program("udp_echo")?,
+        &["7000"],
+    )?;
+    guest.explain(|| {
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let deadline = Instant::now() + BOOT_LIMIT;
+        for length in [1_usize, 100, 1400] {
+            // The first bytes tell this datagram from a late answer to an earlier one.
+            let sent: Vec<u8> = length
+                .to_le_bytes()
+                .into_iter()
+                .cycle()
+                .take(length)
+                .collect();
+            let mut buffer = [0; 2048];
+            loop {
+                socket.send_to(&sent, (Ipv4Addr::LOCALHOST, port))?;
+                if socket
+                    .recv(&mut buffer)
+                    .is_ok_and(|received| buffer[..received] == sent)
+                {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    bail!("no echo of {length} bytes");
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// `coracle stop` delivers SIGTERM, and the application's exit code comes back.
+fn stop(guests: &Guests) -> Result<()> {
+    ends_with(
+        guests,
+        &["sigterm", "42"],
+        "waiting for SIGTERM",
+        &["stop", "-t", "20"],
+        42,
+    )
+}
+
+/// What ignores SIGTERM is killed after the grace period.
+fn stop_ignored(guests: &Guests) -> Result<()> {
+    ends_with(
+        guests,
+        &["ignore-sigterm"],
+        "ignoring SIGTERM",
+        &["stop", "-t", "1"],
+        137,
+    )
+}
+
+/// `coracle kill` ends a guest that never enters the kernel.
+fn kill_busy(guests: &Guests) -> Result<()> {
+    ends_with(guests, &["busy"], "busy for ever", &["kill"], 137)
+}
+
+/// Starts `crash`, waits until it says `ready`, applies `how`, and checks the code that `coracle wait` prints.
+fn ends_with(guests: &Guests, args: &[&str], ready: &str, how: &[&str], code: i32) -> Result<()> {
+    let guest = guests.detached(&[], &program("crash")?, args)?;
+    guest.explain(|| {
+        let deadline = Instant::now() + BOOT_LIMIT;
+        while !guest.output(&["logs"])?.contains(ready) {
+            sh::check_interrupt()?;
+            if Instant::now() > deadline {
+                bail!("it never said {ready:?}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        guest.output(how)?;
+        let ended = guest.output(&["wait"])?;
+        let got: i32 = ended
+            .trim()
+            .parse()
+            .with_context(|| format!("`coracle wait` printed {ended:?}"))?;
+        if got != code {
+            bail!("exit code {got}, want {code}");
+        }
+        Ok(())
+    })
+}
