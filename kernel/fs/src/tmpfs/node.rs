@@ -1,0 +1,638 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The inodes of the file system in memory.
+
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use coracle_abi::convert::u64_from;
+use coracle_abi::raw::general as g;
+use coracle_core::file::{DirEntry, File, Metadata};
+use coracle_core::io::{IoDst, IoSrc};
+use coracle_core::memory::Page;
+use coracle_core::sync::{Once, SpinLock};
+use coracle_core::time;
+
+use super::Shared;
+use super::content::{Content, StaticBytes};
+use super::directory::{Directory, FIRST_COOKIE};
+use crate::pipe::Pipe;
+use crate::vfs::{AttributeChange, Inode, Kind, NewKind, NewNode, Rename};
+use crate::{Errno, Result};
+
+/// Bytes copied before the content's lock is given to others.
+const CHUNK: usize = 256 * 1024;
+
+/// Time after which a read renews the access time though nothing was written since (`relatime` of mount(8)).
+const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+/// An object in memory.
+pub struct Node {
+    me: Weak<Node>,
+    fs: Arc<Shared>,
+    number: u64,
+    kind: Kind,
+    attributes: SpinLock<Attributes>,
+    body: Body,
+}
+
+struct Attributes {
+    mode: u32,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    accessed_ns: u64,
+    modified_ns: u64,
+    changed_ns: u64,
+}
+
+enum Body {
+    File {
+        content: SpinLock<Content>,
+        seals: AtomicU32,
+    },
+    Directory(SpinLock<Directory>),
+    Symlink(Vec<u8>),
+    Device(u64),
+    Fifo(Arc<Pipe>),
+    Socket(Once<Arc<dyn Any + Send + Sync>>),
+}
+
+impl Node {
+    pub(super) fn new(
+        fs: &Arc<Shared>,
+        new: &NewNode<'_>,
+        content: Option<StaticBytes>,
+    ) -> Arc<Self> {
+        let body = match new.kind {
+            NewKind::File => Body::File {
+                content: SpinLock::new(Content::new(fs.space.clone(), content)),
+                // Only files made by memfd_create(2) may be sealed.
+                seals: AtomicU32::new(g::F_SEAL_SEAL),
+            },
+            NewKind::Directory => Body::Directory(SpinLock::new(Directory::new())),
+            NewKind::Symlink(text) => Body::Symlink(text.to_vec()),
+            NewKind::CharDevice(number) | NewKind::BlockDevice(number) => Body::Device(number),
+            NewKind::Fifo => Body::Fifo(Pipe::new()),
+            NewKind::Socket => Body::Socket(Once::new()),
+        };
+        let kind = new.kind.kind();
+        let now = time::wall();
+        let number = fs.next_inode.fetch_add(1, Ordering::Relaxed);
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            fs: fs.clone(),
+            number,
+            kind,
+            attributes: SpinLock::new(Attributes {
+                mode: if kind == Kind::Symlink {
+                    0o777
+                } else {
+                    new.mode & 0o7777
+                },
+                links: if kind == Kind::Directory { 2 } else { 1 },
+                uid: new.uid,
+                gid: new.gid,
+                accessed_ns: now,
+                modified_ns: now,
+                changed_ns: now,
+            }),
+            body,
+        })
+    }
+
+    pub(super) fn unnamed(fs: &Arc<Shared>, new: &NewNode<'_>) -> Arc<Self> {
+        let node = Self::new(fs, new, None);
+        node.attributes.lock().links = 0;
+        node
+    }
+
+    /// Lets `F_ADD_SEALS` work on this file (`MFD_ALLOW_SEALING` of memfd_create(2)).
+    pub fn allow_sealing(&self) {
+        if let Body::File { seals, .. } = &self.body {
+            seals.fetch_and(!g::F_SEAL_SEAL, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_in(&self, fs: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.fs, fs)
+    }
+
+    fn directory(&self) -> Result<&SpinLock<Directory>> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn content(&self) -> Result<&SpinLock<Content>> {
+        match &self.body {
+            Body::File { content, .. } => Ok(content),
+            Body::Directory(_) => Err(Errno::EISDIR),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn sealed(&self, seal: u32) -> Result<()> {
+        match &self.body {
+            Body::File { seals, .. } if seals.load(Ordering::Relaxed) & seal != 0 => {
+                Err(Errno::EPERM)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn touch_accessed(&self) {
+        let now = time::wall();
+        let mut attributes = self.attributes.lock();
+        let stale = attributes.accessed_ns <= attributes.modified_ns
+            || attributes.accessed_ns <= attributes.changed_ns
+            || now.saturating_sub(attributes.accessed_ns) >= DAY_NS;
+        if stale {
+            attributes.accessed_ns = now;
+        }
+    }
+
+    fn touch_modified(&self) {
+        let now = time::wall();
+        let mut attributes = self.attributes.lock();
+        attributes.modified_ns = now;
+        attributes.changed_ns = now;
+    }
+
+    fn change_links(&self, difference: i32) {
+        let mut attributes = self.attributes.lock();
+        attributes.links = attributes.links.saturating_add_signed(difference);
+        attributes.changed_ns = time::wall();
+    }
+
+    /// Enters a node that has no other name; the tree lock is taken here.
+    pub(super) fn insert_new(&self, name: &[u8], node: &Arc<Node>) -> Result<()> {
+        let _tree = self.fs.tree.lock();
+        let mut entries = self.directory()?.lock();
+        if entries.removed {
+            return Err(Errno::ENOENT);
+        }
+        if entries.get(name).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        entries.insert(name, node.clone());
+        drop(entries);
+        self.adopt(name, node);
+        self.touch_modified();
+        Ok(())
+    }
+
+    /// Tells a directory where it is now, and counts its `..`.
+    fn adopt(&self, name: &[u8], node: &Node) {
+        if let Body::Directory(inner) = &node.body {
+            let mut inner = inner.lock();
+            inner.parent = self.me.clone();
+            inner.name = Arc::from(name);
+            drop(inner);
+            self.change_links(1);
+        }
+    }
+
+    /// The opposite of [`Node::adopt`], for a directory that leaves this one.
+    fn release(&self, node: &Node) {
+        if node.kind == Kind::Directory {
+            self.change_links(-1);
+        }
+    }
+
+    /// Takes the last step of a removal: the node lost a name.
+    fn lose_name(&self, node: &Node) -> Result<()> {
+        if let Body::Directory(inner) = &node.body {
+            let mut inner = inner.lock();
+            if !inner.is_empty() {
+                return Err(Errno::ENOTEMPTY);
+            }
+            inner.removed = true;
+            inner.parent = super::nowhere();
+            drop(inner);
+            node.change_links(-2);
+            self.change_links(-1);
+        } else {
+            node.change_links(-1);
+        }
+        Ok(())
+    }
+
+    fn remove_entry(&self, name: &[u8], directory: bool) -> Result<()> {
+        let tree = self.fs.tree.lock();
+        let mut entries = self.directory()?.lock();
+        let node = entries.get(name).ok_or(Errno::ENOENT)?.clone();
+        match (directory, node.kind == Kind::Directory) {
+            (true, false) => return Err(Errno::ENOTDIR),
+            (false, true) => return Err(Errno::EISDIR),
+            _ => {}
+        }
+        self.lose_name(&node)?;
+        let removed = entries.remove(name);
+        drop(entries);
+        self.touch_modified();
+        drop(tree);
+        drop(removed); // outside the locks: the last reference frees the content
+        Ok(())
+    }
+
+    fn exchange(&self, name: &[u8], to: &Node, new_name: &[u8]) -> Result<()> {
+        let a = self.entry(name)?;
+        let b = to.entry(new_name)?;
+        self.release(&a);
+        to.release(&b);
+        if core::ptr::eq(self, to) {
+            let mut entries = self.directory()?.lock();
+            entries.insert(name, b.clone());
+            entries.insert(new_name, a.clone());
+        } else {
+            let mut source = self.directory()?.lock();
+            let mut target = to.directory()?.lock();
+            source.insert(name, b.clone());
+            target.insert(new_name, a.clone());
+        }
+        self.adopt(name, &b);
+        to.adopt(new_name, &a);
+        self.touch_modified();
+        to.touch_modified();
+        Ok(())
+    }
+
+    fn entry(&self, name: &[u8]) -> Result<Arc<Node>> {
+        let entries = self.directory()?.lock();
+        entries.get(name).cloned().ok_or(Errno::ENOENT)
+    }
+
+    /// The tree lock is held.
+    fn move_entry(
+        &self,
+        name: &[u8],
+        to: &Node,
+        new_name: &[u8],
+        how: Rename,
+    ) -> Result<Option<Arc<Node>>> {
+        let moved = self.entry(name)?;
+        if to.directory()?.lock().removed {
+            return Err(Errno::ENOENT);
+        }
+        if let Ok(replaced) = to.entry(new_name) {
+            if how == Rename::NoReplace {
+                return Err(Errno::EEXIST);
+            }
+            if Arc::ptr_eq(&moved, &replaced) {
+                return Ok(None); // two names of one file: rename(2) does nothing
+            }
+            match (
+                moved.kind == Kind::Directory,
+                replaced.kind == Kind::Directory,
+            ) {
+                (true, false) => return Err(Errno::ENOTDIR),
+                (false, true) => return Err(Errno::EISDIR),
+                _ => {}
+            }
+            to.lose_name(&replaced)?;
+        }
+        self.release(&moved);
+        let replaced = if core::ptr::eq(self, to) {
+            let mut entries = self.directory()?.lock();
+            entries.remove(name);
+            entries.insert(new_name, moved.clone())
+        } else {
+            // Both locks, so that the name is never in neither directory. Only the holder of the tree lock takes two.
+            let mut source = self.directory()?.lock();
+            let mut target = to.directory()?.lock();
+            source.remove(name);
+            target.insert(new_name, moved.clone())
+        };
+        to.adopt(new_name, &moved);
+        moved.attributes.lock().changed_ns = time::wall();
+        self.touch_modified();
+        to.touch_modified();
+        Ok(replaced)
+    }
+}
+
+impl Inode for Node {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        let (size, blocks) = match &self.body {
+            Body::File { content, .. } => {
+                let content = content.lock();
+                (content.size(), content.page_count() * 8)
+            }
+            Body::Directory(entries) => (u64_from(entries.lock().len()) * 20 + 40, 0),
+            Body::Symlink(text) => (u64_from(text.len()), 0),
+            _ => (0, 0),
+        };
+        let special_device = match &self.body {
+            Body::Device(number) => *number,
+            _ => 0,
+        };
+        let attributes = self.attributes.lock();
+        Ok(Metadata {
+            device: self.fs.device,
+            inode: self.number,
+            mode: self.kind.mode_bits() | attributes.mode,
+            links: attributes.links,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            special_device,
+            size,
+            blocks,
+            accessed_ns: attributes.accessed_ns,
+            modified_ns: attributes.modified_ns,
+            changed_ns: attributes.changed_ns,
+        })
+    }
+
+    fn change(&self, change: &AttributeChange) -> Result<()> {
+        let mut attributes = self.attributes.lock();
+        if let Some(mode) = change.mode {
+            attributes.mode = mode & 0o7777;
+        }
+        attributes.uid = change.uid.unwrap_or(attributes.uid);
+        attributes.gid = change.gid.unwrap_or(attributes.gid);
+        attributes.accessed_ns = change.accessed_ns.unwrap_or(attributes.accessed_ns);
+        attributes.modified_ns = change.modified_ns.unwrap_or(attributes.modified_ns);
+        attributes.changed_ns = time::wall();
+        Ok(())
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+        let node: Arc<dyn Inode> = self.entry(name)?;
+        Ok(node)
+    }
+
+    fn create(&self, name: &[u8], node: &NewNode<'_>) -> Result<Arc<dyn Inode>> {
+        let mut node = *node;
+        {
+            // A directory with the set-group-ID bit passes its group on (inode(7)).
+            let attributes = self.attributes.lock();
+            if attributes.mode & g::S_ISGID != 0 {
+                node.gid = attributes.gid;
+                if matches!(node.kind, NewKind::Directory) {
+                    node.mode |= g::S_ISGID;
+                }
+            }
+        }
+        let node = Node::new(&self.fs, &node, None);
+        self.insert_new(name, &node)?;
+        Ok(node)
+    }
+
+    fn create_unnamed(&self, node: &NewNode<'_>) -> Result<Arc<dyn Inode>> {
+        Ok(Node::unnamed(&self.fs, node))
+    }
+
+    fn link(&self, name: &[u8], target: &Arc<dyn Inode>) -> Result<()> {
+        let target = target
+            .as_any()
+            .downcast_ref::<Node>()
+            .filter(|node| node.is_in(&self.fs))
+            .and_then(|node| node.me.upgrade())
+            .ok_or(Errno::EXDEV)?;
+        self.insert_new(name, &target)?;
+        target.change_links(1);
+        Ok(())
+    }
+
+    fn unlink(&self, name: &[u8]) -> Result<()> {
+        self.remove_entry(name, false)
+    }
+
+    fn remove_directory(&self, name: &[u8]) -> Result<()> {
+        self.remove_entry(name, true)
+    }
+
+    fn rename(&self, name: &[u8], to: &Arc<dyn Inode>, new_name: &[u8], how: Rename) -> Result<()> {
+        let to = to
+            .as_any()
+            .downcast_ref::<Node>()
+            .filter(|node| node.is_in(&self.fs))
+            .ok_or(Errno::EXDEV)?;
+        let tree = self.fs.tree.lock();
+        if how == Rename::Exchange {
+            return self.exchange(name, to, new_name);
+        }
+        let replaced = self.move_entry(name, to, new_name, how)?;
+        drop(tree);
+        drop(replaced); // outside the lock, as in `remove_entry`
+        Ok(())
+    }
+
+    fn parent(&self) -> Option<(Arc<dyn Inode>, Vec<u8>)> {
+        let directory = self.directory().ok()?.lock();
+        let parent: Arc<dyn Inode> = directory.parent.upgrade()?;
+        Some((parent, directory.name.to_vec()))
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        match &self.body {
+            Body::Symlink(text) => {
+                self.touch_accessed();
+                Ok(text.clone())
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        let mut content = self.content()?.lock();
+        if size < content.size() {
+            self.sealed(g::F_SEAL_SHRINK)?;
+        } else if size > content.size() {
+            self.sealed(g::F_SEAL_GROW)?;
+        }
+        content.truncate(size)?;
+        drop(content);
+        self.touch_modified();
+        Ok(())
+    }
+
+    fn seek_content(&self, offset: u64, hole: bool) -> Result<u64> {
+        self.content()?.lock().seek(offset, hole)
+    }
+
+    fn open(self: Arc<Self>, _flags: u32) -> Result<Arc<dyn File>> {
+        Ok(self)
+    }
+
+    fn pipe(&self) -> Option<Arc<Pipe>> {
+        match &self.body {
+            Body::Fifo(pipe) => Some(pipe.clone()),
+            _ => None,
+        }
+    }
+
+    fn socket(&self) -> Option<&Once<Arc<dyn Any + Send + Sync>>> {
+        match &self.body {
+            Body::Socket(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
+    fn seals(&self, add: u32) -> Result<u32> {
+        let Body::File { seals, .. } = &self.body else {
+            return Err(Errno::EINVAL);
+        };
+        if add != 0 {
+            self.sealed(g::F_SEAL_SEAL)?;
+        }
+        Ok(seals.fetch_or(add, Ordering::Relaxed) | add)
+    }
+}
+
+impl File for Node {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_seekable(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, position: u64, dst: &mut IoDst<'_>) -> Result<usize> {
+        let mut total = 0;
+        loop {
+            let step =
+                self.content()?
+                    .lock()
+                    .read(position.saturating_add(u64_from(total)), CHUNK, dst);
+            match step {
+                Ok(0) => break,
+                Ok(count) => total += count,
+                Err(_) if total > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if dst.faulted().is_some() || dst.remaining() == 0 {
+                break;
+            }
+        }
+        self.touch_accessed();
+        Ok(total)
+    }
+
+    fn write_at(&self, position: u64, append: bool, src: &mut IoSrc<'_>) -> Result<(usize, u64)> {
+        self.sealed(g::F_SEAL_WRITE | g::F_SEAL_FUTURE_WRITE)?;
+        let mut at = position;
+        let mut total = 0;
+        loop {
+            let mut content = self.content()?.lock();
+            if append {
+                at = content.size();
+            }
+            let end = at.saturating_add(u64_from(src.remaining().min(CHUNK)));
+            if end > content.size() {
+                self.sealed(g::F_SEAL_GROW)?;
+            }
+            let step = content.write(at, CHUNK, src);
+            drop(content);
+            match step {
+                Ok(0) => break,
+                Ok(count) => {
+                    total += count;
+                    at += u64_from(count);
+                }
+                Err(_) if total > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if src.faulted().is_some() || src.remaining() == 0 {
+                break;
+            }
+        }
+        if total > 0 {
+            self.touch_modified();
+        }
+        Ok((total, at))
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        Inode::metadata(self)
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        Inode::truncate(self, size)
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        let mut content = self.content()?.lock();
+        match mode {
+            0 | g::FALLOC_FL_KEEP_SIZE => {
+                let keep_size = mode != 0;
+                if !keep_size && offset.saturating_add(len) > content.size() {
+                    self.sealed(g::F_SEAL_GROW)?;
+                }
+                content.allocate(offset, len, keep_size)?;
+            }
+            PUNCH => {
+                self.sealed(g::F_SEAL_WRITE | g::F_SEAL_FUTURE_WRITE)?;
+                content.punch(offset, len)?;
+            }
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        drop(content);
+        self.touch_modified();
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(()) // memory is all there is
+    }
+
+    fn page(&self, index: u64, write: bool) -> Result<Page> {
+        match &self.body {
+            Body::File { content, .. } => content.lock().page(index, write),
+            _ => Err(Errno::ENODEV),
+        }
+    }
+
+    fn read_directory(
+        &self,
+        cursor: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let entries = self.directory()?.lock();
+        let parent = entries.parent.upgrade();
+        for (at, name) in [(0, &b"."[..]), (1, &b".."[..])] {
+            let number = if at == 0 {
+                self.number
+            } else {
+                parent.as_ref().map_or(self.number, |p| p.number)
+            };
+            let entry = DirEntry {
+                inode: number,
+                next: at + 1,
+                kind: Kind::Directory.dirent_type(),
+                name,
+            };
+            if cursor <= at && !emit(entry) {
+                return Ok(());
+            }
+        }
+        for (next, name, node) in entries.from(cursor.max(FIRST_COOKIE)) {
+            let entry = DirEntry {
+                inode: node.number,
+                next,
+                kind: node.kind.dirent_type(),
+                name,
+            };
+            if !emit(entry) {
+                break;
+            }
+        }
+        drop(entries);
+        self.touch_accessed();
+        Ok(())
+    }
+}
+
+const PUNCH: u32 = g::FALLOC_FL_KEEP_SIZE | g::FALLOC_FL_PUNCH_HOLE;

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The object behind a descriptor that was opened by path: it knows its place, so `fchdir`, `openat` and `/proc` can
+//! use it, and passes transfers on to the object that does them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+
+use coracle_core::file::{DirEntry, File, Metadata};
+use coracle_core::io::{IoDst, IoSrc};
+use coracle_core::memory::Page;
+use coracle_core::poll::PollSource;
+
+use super::inode::same_inode;
+use super::{Kind, Place};
+use crate::{Errno, PollEvents, Result};
+
+/// A file opened by path.
+pub struct VnodeFile {
+    place: Place,
+    named: Option<(Place, Vec<u8>)>,
+    /// `None` for `O_PATH`.
+    inner: Option<Arc<dyn File>>,
+}
+
+impl VnodeFile {
+    pub(crate) fn new(place: Place, named: Option<(Place, Vec<u8>)>, inner: Arc<dyn File>) -> Self {
+        Self {
+            place,
+            named,
+            inner: Some(inner),
+        }
+    }
+
+    pub(super) fn path_only(place: Place, named: Option<(Place, Vec<u8>)>) -> Self {
+        Self {
+            place,
+            named,
+            inner: None,
+        }
+    }
+
+    /// The object in the tree.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What transfers go to: the inode, a device, a pipe's end. `EBADF` for `O_PATH`.
+    pub fn inner(&self) -> Result<&Arc<dyn File>> {
+        self.inner.as_ref().ok_or(Errno::EBADF)
+    }
+
+    /// The absolute path as `/proc/self/fd` shows it, with ` (deleted)` behind it if the name is gone.
+    #[must_use]
+    pub fn path(&self) -> Vec<u8> {
+        if self.place.inode.kind() == Kind::Directory
+            && let Ok(path) = self.place.directory_path()
+        {
+            return path;
+        }
+        let Some((directory, name)) = &self.named else {
+            return b"/ (deleted)".to_vec();
+        };
+        let mut path = match directory.directory_path() {
+            Ok(path) if path == b"/" => Vec::new(),
+            Ok(path) => path,
+            Err(_) => b"(unreachable)".to_vec(),
+        };
+        path.push(b'/');
+        path.extend_from_slice(name);
+        let renamed_or_gone = !directory
+            .inode
+            .lookup(name)
+            .is_ok_and(|inode| same_inode(&inode, &self.place.inode));
+        // Pseudo file systems make an inode anew for each lookup; their inodes keep a link.
+        if renamed_or_gone && self.place.inode.metadata().is_ok_and(|m| m.links == 0) {
+            path.extend_from_slice(b" (deleted)");
+        }
+        path
+    }
+}
+
+impl File for VnodeFile {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, dst: &mut IoDst<'_>) -> Result<usize> {
+        self.inner()?.read(dst)
+    }
+
+    fn write(&self, src: &mut IoSrc<'_>) -> Result<usize> {
+        self.inner()?.write(src)
+    }
+
+    fn is_seekable(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.is_seekable())
+    }
+
+    fn read_at(&self, position: u64, dst: &mut IoDst<'_>) -> Result<usize> {
+        self.inner()?.read_at(position, dst)
+    }
+
+    fn write_at(&self, position: u64, append: bool, src: &mut IoSrc<'_>) -> Result<(usize, u64)> {
+        self.inner()?.write_at(position, append, src)
+    }
+
+    fn poll(&self) -> PollEvents {
+        self.inner
+            .as_ref()
+            .map_or(PollEvents::NVAL, |inner| inner.poll())
+    }
+
+    fn poll_source(&self) -> Option<&PollSource> {
+        self.inner.as_ref()?.poll_source()
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        self.place.inode.metadata()
+    }
+
+    fn ioctl(&self, command: u32, argument: usize) -> Result<usize> {
+        self.inner()?.ioctl(command, argument)
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.inner()?.truncate(size)
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        self.inner()?.allocate(mode, offset, len)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner()?.sync()
+    }
+
+    fn page(&self, index: u64, write: bool) -> Result<Page> {
+        self.inner()?.page(index, write)
+    }
+
+    fn read_directory(
+        &self,
+        cursor: u64,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        self.inner()?.read_directory(cursor, emit)
+    }
+
+    fn on_release(&self) {
+        if let Some(inner) = &self.inner {
+            inner.on_release();
+        }
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The name space: one tree of mounted file systems, and the calls that act on paths.
+//!
+//! A [`Place`] is an inode seen through a mount; every walk starts at one and ends at one. There is no cache of names:
+//! all file systems are in memory and their directories are the cache.
+
+mod file;
+mod inode;
+mod mount;
+mod names;
+mod open;
+mod walk;
+
+pub use file::VnodeFile;
+pub use inode::{AttributeChange, Inode, Kind, NewKind, NewNode, Rename, Target};
+pub use mount::{FileSystem, FsStatus, Mount, MountOptions, Place};
+pub use open::{OpenRequest, Resolve};
+pub use walk::Follow;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use coracle_core::file::File;
+use coracle_core::sync::SpinLock;
+
+use crate::Result;
+
+/// Opens devices of one device number.
+pub trait DeviceDriver: Send + Sync {
+    /// The object behind a descriptor that was opened with `flags` (open(2)).
+    fn open(&self, flags: u32) -> Result<Arc<dyn File>>;
+}
+
+/// The name space and what its device files mean.
+pub struct Vfs {
+    root: Place,
+    mounts: SpinLock<Vec<Arc<Mount>>>,
+    next_mount: AtomicU32,
+    devices: SpinLock<Vec<(u64, Arc<dyn DeviceDriver>)>>,
+}
+
+impl Vfs {
+    /// A name space whose root directory is the root of `file_system`.
+    #[must_use]
+    pub fn new(file_system: Arc<dyn FileSystem>, options: MountOptions) -> Self {
+        let mount = Mount::new(1, file_system, options, None);
+        let root = Place {
+            inode: mount.root().clone(),
+            mount: mount.clone(),
+        };
+        Self {
+            root,
+            mounts: SpinLock::new(alloc::vec![mount]),
+            next_mount: AtomicU32::new(2),
+            devices: SpinLock::new(Vec::new()),
+        }
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> &Place {
+        &self.root
+    }
+
+    /// Makes `file_system` visible at the directory `at`, hiding what is there. `ENOTDIR` if it is none.
+    pub fn mount(
+        &self,
+        at: &Place,
+        file_system: Arc<dyn FileSystem>,
+        options: MountOptions,
+    ) -> Result<()> {
+        if at.inode.kind() != Kind::Directory {
+            return Err(crate::Errno::ENOTDIR);
+        }
+        let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
+        let mount = Mount::new(id, file_system, options, Some(at.clone()));
+        self.mounts.lock().push(mount);
+        Ok(())
+    }
+
+    /// All mounts in the order in which they were made.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<Arc<Mount>> {
+        self.mounts.lock().clone()
+    }
+
+    /// Says what device files with this number open (see [`device_number`]). The first registration wins.
+    pub fn register_device(&self, number: u64, driver: Arc<dyn DeviceDriver>) {
+        self.devices.lock().push((number, driver));
+    }
+
+    /// Opens the device; `ENXIO` if there is none.
+    fn open_device(&self, number: u64, flags: u32) -> Result<Arc<dyn File>> {
+        let driver = self
+            .devices
+            .lock()
+            .iter()
+            .find(|(n, _)| *n == number)
+            .map(|(_, driver)| driver.clone());
+        driver.ok_or(crate::Errno::ENXIO)?.open(flags)
+    }
+}
+
+/// A device number as `stat(2)` reports it (makedev(3)).
+#[must_use]
+pub const fn device_number(major: u32, minor: u32) -> u64 {
+    let (major, minor) = (major as u64, minor as u64);
+    ((major & 0xffff_f000) << 32)
+        | ((major & 0xfff) << 8)
+        | ((minor & 0xffff_ff00) << 12)
+        | (minor & 0xff)
+}
+
+/// The major part of a device number (major(3)).
+#[must_use]
+pub const fn device_major(number: u64) -> u32 {
+    coracle_abi::convert::low_u32(((number >> 32) & 0xffff_f000) | ((number >> 8) & 0xfff))
+}
+
+/// The minor part of a device number (minor(3)).
+#[must_use]
+pub const fn device_minor(number: u64) -> u32 {
+    coracle_abi::convert::low_u32(((number >> 12) & 0xffff_ff00) | (number & 0xff))
+}
+
+#[cfg(test)]
+mod tests;
