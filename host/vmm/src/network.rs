@@ -137,6 +137,14 @@ pub enum NetworkError {
         /// The name.
         interface: String,
     },
+    /// The interface is there and not in use.
+    #[error(
+        "--network tap={interface}: the interface is down, so the guest could not be reached; as root: ip link set {interface} up"
+    )]
+    TapDown {
+        /// The name.
+        interface: String,
+    },
     /// The interface belongs to somebody else.
     #[error(
         "--network tap={interface}: no right to use it ({why}); as root: ip tuntap del {interface} mode tap && ip tuntap add {interface} mode tap user $USER"
@@ -312,6 +320,10 @@ impl Tap {
         // IFF_TAP, linux/if_tun.h
         if number("tun_flags").is_none_or(|flags| flags & 2 == 0) {
             return Err(NetworkError::NotTap { interface });
+        }
+        // IFF_UP, linux/if.h
+        if number("flags").is_some_and(|flags| flags & 1 == 0) {
+            return Err(NetworkError::TapDown { interface });
         }
         if let Err(source) = std::fs::File::options()
             .read(true)
