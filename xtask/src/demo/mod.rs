@@ -170,7 +170,7 @@ impl Bench {
         println!("smallest memory");
         measure::all_smallest(&self.platforms, self.machine, samples)?;
         for platform in &self.platforms {
-            let (kernel, rest) = platform.files()?;
+            let (kernel, rest) = platform.files(self.machine)?;
             samples.add(
                 platform.name(),
                 Figure::ImageSize,

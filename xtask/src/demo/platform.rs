@@ -79,16 +79,22 @@ impl Platform {
         }
     }
 
-    /// The kernel's file, and what is handed to the VMM beside it: the initial file system, or the program, whose boot
-    /// bundle is larger by a few kilobytes only.
-    pub(crate) fn files(&self) -> Result<(PathBuf, PathBuf)> {
-        Ok(match self {
-            Platform::Linux(linux, _) => (linux.kernel.clone(), linux.initrd.clone()),
-            Platform::Coracle(_) => (
-                paths::build()?.join("coracle-kernel"),
-                paths::build()?.join("todo-go"),
-            ),
-        })
+    /// The kernel's file, and what is handed to the VMM beside it: the initial file system, or the boot bundle.
+    pub(crate) fn files(&self, machine: Machine) -> Result<(PathBuf, PathBuf)> {
+        match self {
+            Platform::Linux(linux, _) => Ok((linux.kernel.clone(), linux.initrd.clone())),
+            Platform::Coracle(link) => {
+                let line = dry_run(machine, link)?;
+                let file = |option: &str| {
+                    let mut words = line.split(' ').skip_while(|word| *word != option);
+                    words
+                        .nth(1)
+                        .map(PathBuf::from)
+                        .with_context(|| format!("no {option} in {line}"))
+                };
+                Ok((file("-kernel")?, file("-initrd")?))
+            }
+        }
     }
 
     /// How it is run: the VMM's command line and what made it so.
@@ -99,11 +105,7 @@ impl Platform {
                 "command": sh::shown(&linux.command(machine, link)),
             }),
             Platform::Coracle(link) => {
-                let mut command = coracle_run(machine, link)?;
-                command
-                    .arg("--dry-run")
-                    .arg(paths::build()?.join("todo-go"));
-                json!({ "kernel": "build/coracle-kernel", "command": sh::output(&mut command)?.trim() })
+                json!({ "kernel": "build/coracle-kernel", "command": dry_run(machine, link)? })
             }
         })
     }
@@ -352,6 +354,15 @@ pub(crate) fn coracle_run(machine: Machine, link: &Link) -> Result<std::process:
         ]);
     }
     Ok(command)
+}
+
+/// The VMM's command line for the service as a unikernel; its boot bundle has been written.
+fn dry_run(machine: Machine, link: &Link) -> Result<String> {
+    let mut command = coracle_run(machine, link)?;
+    command
+        .arg("--dry-run")
+        .arg(paths::build()?.join("todo-go"));
+    Ok(sh::output(&mut command)?.trim().to_owned())
 }
 
 /// The accelerator that `coracle run` chooses on this machine, which both platforms then use.
