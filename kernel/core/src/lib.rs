@@ -7,13 +7,19 @@
 extern crate alloc;
 
 pub mod device;
+#[cfg(target_os = "none")]
+pub mod exit;
 pub mod file;
 pub mod io;
 pub mod memory;
 pub mod packet;
 pub mod poll;
 pub mod random;
+#[cfg(target_os = "none")]
+pub mod signal;
 pub mod sync;
+#[cfg(target_os = "none")]
+pub mod thread;
 pub mod time;
 pub mod timer;
 pub mod user;

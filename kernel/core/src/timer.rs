@@ -50,6 +50,8 @@ impl Timer {
         };
         drop(handle);
         drop(old);
+        #[cfg(target_os = "none")]
+        crate::thread::scheduler::on_deadline_changed();
     }
 
     /// Disarms the timer. A call that is under way still happens.

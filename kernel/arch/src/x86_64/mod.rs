@@ -13,6 +13,7 @@ pub mod layout;
 pub mod mem_ops;
 pub mod paging;
 pub mod port;
+pub mod signal;
 pub mod smp;
 pub mod trap;
 pub mod user;

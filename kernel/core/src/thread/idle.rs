@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a CPU does that has nothing to run: looks for work for a while, then sleeps.
+//!
+//! Waking a sleeping virtual CPU costs the host far more than a short look around, so the first CPU polls its devices
+//! for a time that adapts: longer when polling found work, shorter when it was in vain (as Linux guests do with
+//! `haltpoll`).
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use coracle_arch::{cpu, paging};
+
+use super::scheduler;
+use crate::sync::Once;
+use crate::time;
+
+/// Runs threads.
+pub(super) const BUSY: u8 = 0;
+/// Looks for work; needs no interrupt to find it.
+pub(super) const POLLING: u8 = 1;
+/// Sleeps until an interrupt.
+pub(super) const HALTED: u8 = 2;
+
+/// What is to be done when a CPU is idle.
+#[derive(Clone, Copy)]
+pub struct IdleHooks {
+    /// Looks after devices that are polled. Returns whether something happened.
+    pub poll: fn() -> bool,
+    /// Switches the devices' interrupts on before the CPU sleeps. Returns whether something came meanwhile.
+    pub arm: fn() -> bool,
+    /// Ends what `arm` did.
+    pub disarm: fn(),
+}
+
+static HOOKS: Once<IdleHooks> = Once::new();
+
+/// Sets the hooks, once.
+pub fn set_idle_hooks(hooks: IdleHooks) {
+    let _ = HOOKS.set(hooks);
+}
+
+/// Longest and shortest time to poll before sleeping.
+const POLL_MAX_NS: u64 = 200_000;
+const POLL_MIN_NS: u64 = 10_000;
+
+static POLL_NS: AtomicU64 = AtomicU64::new(POLL_MAX_NS);
+
+/// Waits until there may be something to run on this CPU.
+pub(super) fn wait(me: usize) {
+    let state = scheduler::idle_state(me);
+    paging::enter_idle();
+    state.store(POLLING, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    if !look_around(me) {
+        sleep(me);
+    }
+    state.store(BUSY, Ordering::SeqCst);
+    paging::leave_idle();
+}
+
+/// Polls for a while. Returns whether there is something to run.
+fn look_around(me: usize) -> bool {
+    let hooks = (me == 0).then(|| HOOKS.get()).flatten();
+    let started = time::now();
+    let limit = if me == 0 {
+        POLL_NS.load(Ordering::Relaxed)
+    } else {
+        POLL_MIN_NS
+    };
+    loop {
+        if let Some(hooks) = hooks {
+            (hooks.poll)();
+        }
+        // Timers and interrupts from other CPUs are served here too.
+        cpu::serve_interrupts();
+        if scheduler::has_work(me) || scheduler::can_steal(me) {
+            if me == 0 {
+                POLL_NS.store((limit * 2).min(POLL_MAX_NS), Ordering::Relaxed);
+            }
+            return true;
+        }
+        if time::now() - started > limit {
+            break;
+        }
+        for _ in 0..16 {
+            core::hint::spin_loop();
+        }
+    }
+    if me == 0 {
+        POLL_NS.store((limit / 2).max(POLL_MIN_NS), Ordering::Relaxed);
+    }
+    false
+}
+
+fn sleep(me: usize) {
+    let hooks = (me == 0).then(|| HOOKS.get()).flatten();
+    if let Some(hooks) = hooks
+        && (hooks.arm)()
+    {
+        (hooks.disarm)();
+        return;
+    }
+    scheduler::idle_state(me).store(HALTED, Ordering::SeqCst);
+    // Interrupts are off: a wake-up from here on is an interrupt that ends the halt.
+    if !scheduler::has_work(me) && !scheduler::can_steal(me) {
+        cpu::halt();
+    }
+    scheduler::idle_state(me).store(POLLING, Ordering::SeqCst);
+    if let Some(hooks) = hooks {
+        (hooks.disarm)();
+        (hooks.poll)();
+    }
+}
