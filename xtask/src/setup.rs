@@ -147,9 +147,8 @@ fn install_go() -> Result<()> {
         .context("the distribution's Go is too old, and fetching a newer one failed")
 }
 
-/// Unpacks the Go tool chain as the Go module proxy offers it (a zip of the module `golang.org/toolchain`).
+/// Unpacks the Go tool chain as the Go module proxy offers it.
 fn fetch_go_toolchain() -> Result<()> {
-    install(&["unzip"])?;
     let cache = paths::cache()?;
     // Even an old Go downloads and verifies any module by name.
     let modules = paths::created(cache.join("go-modules"))?;
@@ -188,13 +187,14 @@ fn make_executable(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the package lists know `package`.
+/// Whether the package lists offer `package`.
 fn apt_has(package: &str) -> bool {
-    sh::output(&mut sh::cmd(
-        "apt-cache",
-        ["show", "--no-all-versions", package],
-    ))
-    .is_ok()
+    let policy = sh::output(&mut sh::cmd("apt-cache", ["policy", package])).unwrap_or_default();
+    policy.lines().any(|line| {
+        line.trim()
+            .strip_prefix("Candidate: ")
+            .is_some_and(|version| version != "(none)")
+    })
 }
 
 /// Installs distribution packages, as root or through sudo.
