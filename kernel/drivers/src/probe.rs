@@ -10,7 +10,8 @@ use crate::console::VirtioConsole;
 use crate::entropy::VirtioEntropy;
 use crate::error::DriverError;
 use crate::net::{NetOptions, VirtioNet};
-use crate::transport::{MmioTransport, Transport};
+use crate::pci::{PciFunction, PciHost};
+use crate::transport::{MmioTransport, PciTransport, Transport};
 
 /// Device numbers (virtio 1.2, chapter 5).
 mod device_id {
@@ -51,6 +52,18 @@ impl Device {
 /// Starts the virtio-mmio device at `registers`.
 pub fn probe_mmio(registers: Mmio, net: NetOptions) -> Result<Device, DriverError> {
     probe(Arc::new(MmioTransport::new(registers)?), net)
+}
+
+/// Starts the virtio device at `function`, one of [`crate::pci::devices`]. Other functions are [`Device::Absent`].
+pub fn probe_pci(
+    host: &PciHost,
+    function: PciFunction,
+    net: NetOptions,
+) -> Result<Device, DriverError> {
+    if !PciTransport::recognises(&function) {
+        return Ok(Device::Absent);
+    }
+    probe(Arc::new(PciTransport::new(host, function)?), net)
 }
 
 /// Starts the device behind `transport`. A device that cannot be started is left reset.

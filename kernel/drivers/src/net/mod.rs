@@ -114,7 +114,8 @@ pub struct VirtioNet {
     active: usize,
     /// Kept for as long as the device may look at it.
     _control: Option<Virtqueue<Box<Command>>>,
-    signal: Arc<Signal>,
+    /// One for each pair, so that pairs can interrupt different CPUs; all do the same.
+    signals: Vec<Arc<Signal>>,
 }
 
 impl VirtioNet {
@@ -138,7 +139,7 @@ impl VirtioNet {
             pairs: Vec::new(),
             active: 1,
             _control: None,
-            signal: Arc::new(Signal::default()),
+            signals: Vec::new(),
         };
         this.make_pairs(options, offered_pairs.unwrap_or(1).clamp(1, MAX_PAIRS))?;
         Ok(this)
@@ -148,12 +149,14 @@ impl VirtioNet {
     /// last pair the device *could* use (5.1.2).
     fn make_pairs(&mut self, options: NetOptions, offered: u16) -> Result<(), DriverError> {
         let transport = &*self.transport;
-        let handler: Arc<dyn InterruptHandler> = self.signal.clone();
         let frame_bytes =
             (usize::from(self.mtu) + FRAME_OVERHEAD).max(RX_BUFFER_BYTES - header::LEN);
         let posted = receive_buffers(options.rx_buffers, frame_bytes);
         let count = options.queue_pairs.clamp(1, offered);
         for pair in 0..count {
+            let signal = Arc::new(Signal::default());
+            self.signals.push(signal.clone());
+            let handler: Arc<dyn InterruptHandler> = signal;
             let receive = transport::make_queue(
                 transport,
                 NAME,
@@ -179,6 +182,7 @@ impl VirtioNet {
             transport::start(transport);
         } else {
             let index = 2 * offered;
+            let handler: Arc<dyn InterruptHandler> = self.signals[0].clone();
             let mut control =
                 transport::make_queue(transport, NAME, index, 2, self.features, &handler)?;
             transport::start(transport);
@@ -200,7 +204,9 @@ impl VirtioNet {
     /// Sets what is done on an interrupt: packets have arrived, or a transmit queue that was full has room. Runs with
     /// interrupts off, without the driver's locks, and must not sleep. Set once.
     pub fn set_on_receive(&self, callback: Callback) {
-        self.signal.set(callback);
+        for signal in &self.signals {
+            signal.set(callback.clone());
+        }
     }
 
     /// Whether the cable is plugged in, as far as the device says (5.1.4). Reads a register.
@@ -312,7 +318,7 @@ impl InterruptHandler for VirtioNet {
     fn on_interrupt(&self) -> bool {
         let ours = self.transport.acknowledge();
         if ours {
-            self.signal.raise();
+            self.signals[0].raise();
         }
         ours
     }

@@ -157,3 +157,68 @@ impl Transport for MmioTransport {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use coracle_core::device::EntropyDevice;
+
+    use super::*;
+    use crate::{Device, NetOptions, probe_mmio};
+
+    /// Registers that keep what is written and do nothing.
+    fn registers(version: u32, device_id: u32) -> Mmio {
+        let words: &'static mut [u64] = vec![0u64; 0x40].leak();
+        // SAFETY: the memory is leaked and used for nothing else.
+        let registers = unsafe { Mmio::new(words.as_mut_ptr().cast(), 0x200) };
+        registers.write32(0x000, 0x7472_6976);
+        registers.write32(0x004, version);
+        registers.write32(0x008, device_id);
+        registers.write32(0x010, 1); // either half of the features: VERSION_1
+        registers.write32(0x034, 1024);
+        registers
+    }
+
+    fn probe(registers: Mmio) -> Result<Device, DriverError> {
+        probe_mmio(registers, NetOptions::default())
+    }
+
+    #[test]
+    fn a_device_is_set_up_by_the_register_map() {
+        let registers = registers(2, 4);
+        let device = probe(registers).unwrap();
+        let handler = device.line_handler().expect("a line");
+        let Device::Entropy(rng) = device else {
+            panic!("an entropy device");
+        };
+        assert_eq!(registers.read32(0x070), 15, "DRIVER_OK");
+        assert_eq!((registers.read32(0x024), registers.read32(0x020)), (1, 1));
+        assert_eq!((registers.read32(0x038), registers.read32(0x044)), (2, 1));
+        let address =
+            |at| u64::from(registers.read32(at)) | u64::from(registers.read32(at + 4)) << 32;
+        assert!(address(0x080) % 16 == 0 && address(0x090) != 0 && address(0x0a0) % 4 == 0);
+        registers.write32(0x050, 77);
+        assert_eq!(rng.fill(&mut [0; 4], 0), 0);
+        assert_eq!(registers.read32(0x050), 0, "queue 0 is notified");
+        assert!(!handler.on_interrupt());
+        registers.write32(0x060, 3);
+        assert!(handler.on_interrupt());
+        assert_eq!(registers.read32(0x064), 3, "acknowledged");
+        drop(handler);
+        drop(rng);
+        assert_eq!(registers.read32(0x070), 0, "reset before the memory goes");
+    }
+
+    #[test]
+    fn what_is_not_a_device_is_named() {
+        let reason = |registers| probe(registers).err().expect("must fail").reason;
+        assert_eq!(reason(registers(1, 4)), Reason::Version(1));
+        let other = registers(2, 4);
+        other.write32(0, 5);
+        assert_eq!(reason(other), Reason::NotVirtio(5));
+        assert_eq!(reason(other.slice(0, 16)), Reason::ShortConfiguration(16));
+        assert!(matches!(probe(registers(1, 0)), Ok(Device::Absent)));
+        assert!(matches!(probe(registers(2, 99)), Ok(Device::Unknown(99))));
+    }
+}

@@ -2,6 +2,7 @@
 //! What every virtio device has, however it is attached (virtio 1.2, chapters 2 and 3).
 
 mod mmio;
+mod pci;
 
 use alloc::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::ring::Virtqueue;
 
 pub use crate::ring::QueueAddresses;
 pub use mmio::MmioTransport;
+pub use pci::PciTransport;
 
 /// Device status bits (2.1).
 pub mod status {
