@@ -294,3 +294,84 @@ impl Arguments {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(machine: Machine, network: &str) -> Spec {
+        Spec {
+            name: "n".into(),
+            qemu: "qemu".into(),
+            machine,
+            accel: Accel::Tcg,
+            cpus: 2,
+            memory_bytes: 64 << 20,
+            kernel: "/k".into(),
+            bundle: "/b".into(),
+            network: network.parse().unwrap(),
+            ports: vec!["127.0.0.1:1:2".parse().unwrap(), "3:4/udp".parse().unwrap()],
+            tsc_khz: Some(5),
+            log_level: Some("debug".into()),
+            sandbox: true,
+        }
+    }
+
+    fn line(spec: &Spec) -> String {
+        let streams = Streams {
+            console: Endpoint::Fd(7),
+            control: Endpoint::Listen("/a,b".into()),
+            serial: Endpoint::File("/s".into()),
+        };
+        shell_line(&spec.qemu, &spec.arguments(&streams))
+    }
+
+    #[test]
+    fn microvm_devices_are_on_mmio() {
+        let line = line(&spec(Machine::Microvm, "user"));
+        for part in [
+            "-global virtio-mmio.force-legacy=false",
+            "-device virtio-net-device,netdev=net0",
+            "user,id=net0,hostfwd=tcp:127.0.0.1:1-10.0.2.15:2,hostfwd=udp::3-10.0.2.15:4",
+            "-append 'tsc_khz=5 loglevel=debug'",
+            "socket,id=console,fd=7",
+            "path=/a,,b",
+            "-accel tcg,",
+            "-smp 2 -m 64M",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(!line.contains("-pci"));
+    }
+
+    #[test]
+    fn q35_devices_are_on_pci() {
+        let line = line(&spec(Machine::Q35, "tap=t0,ip=10.0.0.2/24"));
+        for part in [
+            "virtio-rng-pci,disable-legacy=on",
+            "tap,id=net0,ifname=t0,script=no,downscript=no",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(!line.contains("mmio") && !line.contains("hostfwd"));
+    }
+
+    #[test]
+    fn nothing_is_said_that_needs_not_be() {
+        let mut bare = spec(Machine::Microvm, "none");
+        (bare.tsc_khz, bare.log_level, bare.sandbox) = (None, None, false);
+        let line = line(&bare);
+        for part in ["-append", "-netdev", "-sandbox", "virtio-net"] {
+            assert!(!line.contains(part), "{part} is in {line}");
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        let args = ["plain", "two words", "it's", ""].map(OsString::from);
+        assert_eq!(
+            shell_line(Path::new("/q"), &args),
+            r"/q plain 'two words' 'it'\''s' ''"
+        );
+    }
+}
