@@ -8,6 +8,7 @@
 
 pub mod convert;
 mod errno;
+pub mod numbers;
 mod poll_events;
 pub mod signal;
 pub mod syscalls;

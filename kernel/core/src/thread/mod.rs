@@ -96,6 +96,9 @@ pub struct Thread {
     pub robust_list: AtomicUsize,
     /// Number of the system call it is in, plus one; 0 outside.
     pub in_syscall: AtomicU32,
+    /// Registers to continue with instead of those it entered with.
+    new_frame: SpinLock<Option<Box<TrapFrame>>>,
+    has_new_frame: AtomicBool,
     /// The call that is interrupted now may not be restarted whatever `SA_RESTART` says.
     no_restart: AtomicBool,
 }
@@ -203,6 +206,8 @@ fn build(
         clear_child_tid: AtomicUsize::new(0),
         robust_list: AtomicUsize::new(0),
         in_syscall: AtomicU32::new(0),
+        new_frame: SpinLock::new(None),
+        has_new_frame: AtomicBool::new(false),
         no_restart: AtomicBool::new(false),
     });
     let target: Weak<Thread> = thread.me.clone();
@@ -281,20 +286,6 @@ impl Thread {
         } else {
             done
         }
-    }
-
-    /// The registers with which it entered the kernel.
-    ///
-    /// # Safety
-    /// Only the thread itself may call this, and must not hold two results at a time.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "the frame belongs to the running thread"
-    )]
-    #[must_use]
-    pub unsafe fn frame(&self) -> &mut TrapFrame {
-        // SAFETY: the frame at the top of the stack was written by the entry code; the caller is its only user.
-        unsafe { &mut *context::application_frame(self.stack.top()) }
     }
 
     /// Sets what must be looked at on the way back to the application, and makes the thread come that way soon.
@@ -437,6 +428,36 @@ pub fn set_restart(allowed: bool) {
 #[must_use]
 pub fn take_restart() -> bool {
     !current().no_restart.swap(false, Ordering::Relaxed)
+}
+
+/// A copy of the registers with which the caller entered the kernel.
+#[must_use]
+pub fn entry_frame() -> TrapFrame {
+    // SAFETY: the entry code wrote the frame at the top of the caller's own stack; it is only copied.
+    unsafe { *context::application_frame(current().stack.top()) }
+}
+
+/// Lets the caller continue with other registers than it entered with, once its system call ends.
+pub fn replace_frame(frame: TrapFrame) {
+    let thread = current();
+    *thread.new_frame.lock() = Some(Box::new(frame));
+    thread.has_new_frame.store(true, Ordering::Relaxed);
+}
+
+/// Moves what [`replace_frame`] set to `frame`. Returns whether there was something.
+#[inline]
+pub fn take_new_frame(frame: &mut TrapFrame) -> bool {
+    let thread = current();
+    if !thread.has_new_frame.load(Ordering::Relaxed) {
+        return false;
+    }
+    thread.has_new_frame.store(false, Ordering::Relaxed);
+    thread
+        .new_frame
+        .lock()
+        .take()
+        .map(|new| *frame = *new)
+        .is_some()
 }
 
 /// Finds a thread by number.

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the registers to a handler and back, with the trace.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use coracle_abi::convert::{low_u32, u64_from};
+use coracle_abi::{Errno, for_each_syscall, numbers, syscalls};
+use coracle_arch::TrapFrame;
+use coracle_core::Result;
+use coracle_core::user::{User, UserOut};
+
+use crate::argument::{Argument, Fd};
+use crate::{fd, info, mem, path, signal, socket, thread, time};
+
+static TRACE: AtomicBool = AtomicBool::new(false);
+
+/// Numbers that were asked for without a handler, one bit each, so that each is logged once.
+static UNKNOWN: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+
+/// Switches a line for every system call on or off.
+pub fn set_trace(on: bool) {
+    TRACE.store(on, Ordering::Relaxed);
+}
+
+/// Runs the system call in `frame` and stores its result there. Returns whether a signal interrupted it (`EINTR`).
+#[must_use]
+pub fn dispatch(frame: &mut TrapFrame) -> bool {
+    let thread = coracle_core::thread::current();
+    let number = low_u32(u64_from(frame.syscall_number()));
+    let arguments = frame.syscall_arguments();
+    thread.in_syscall.store(number.wrapping_add(1), Ordering::Relaxed);
+    let result = call(number, arguments);
+    thread.in_syscall.store(0, Ordering::Relaxed);
+    if TRACE.load(Ordering::Relaxed) {
+        trace(number, arguments, result);
+    }
+    if coracle_core::thread::take_new_frame(frame) {
+        return false;
+    }
+    frame.set_result(result.unwrap_or_else(Errno::to_return_value));
+    result == Err(Errno::EINTR)
+}
+
+macro_rules! calls {
+    ($($name:ident => $family:ident::$handler:ident($($argument:ident: $type:ty),*) $level:ident $note:literal;)*) => {
+        fn call(number: u32, arguments: [usize; 6]) -> Result<usize> {
+            match number {
+                $(numbers::$name => {
+                    let mut registers = arguments.into_iter();
+                    $(let $argument = <$type as Argument>::parse(registers.next().unwrap_or_default())?;)*
+                    let _ = registers;
+                    $family::$handler($($argument),*)
+                })*
+                _ => unknown(number),
+            }
+        }
+    };
+}
+
+for_each_syscall!(calls);
+
+#[cold]
+fn unknown(number: u32) -> Result<usize> {
+    let word = UNKNOWN.get(number as usize / 64);
+    let bit = 1 << (number % 64);
+    if word.is_none_or(|w| w.fetch_or(bit, Ordering::Relaxed) & bit == 0) {
+        log::warn!("system call {} ({number}) is not there: ENOSYS", syscalls::name(number));
+    }
+    Err(Errno::ENOSYS)
+}
+
+#[cold]
+fn trace(number: u32, arguments: [usize; 6], result: Result<usize>) {
+    let tid = coracle_core::thread::current().tid();
+    let (name, names) = syscalls::find(number).map_or((syscalls::name(number), ""), |e| (e.name, e.arguments));
+    let mut line = alloc::format!("{tid:>5} {name}(");
+    for (n, (argument, value)) in names.split(", ").filter(|a| !a.is_empty()).zip(arguments).enumerate() {
+        use core::fmt::Write;
+        let label = argument.split(':').next().unwrap_or("");
+        let _ = write!(line, "{}{label}={value:#x}", if n > 0 { ", " } else { "" });
+    }
+    match result {
+        Ok(value) => log::info!("{line}) = {value:#x}"),
+        Err(error) => log::info!("{line}) = {error}"),
+    }
+}
