@@ -30,15 +30,15 @@ use crate::build::{self, Flavour};
 use crate::{paths, setup, sh};
 
 /// Rounds of load; in each, every platform boots once and takes every number of connections.
-const LOAD_ROUNDS: u32 = 3;
+const LOAD_ROUNDS: u32 = 5;
 /// Boots beyond those of the load rounds.
-const BOOT_ROUNDS: u32 = 4;
+const BOOT_ROUNDS: u32 = 2;
 /// Rounds with two vCPUs.
 const SMP_ROUNDS: u32 = 2;
 /// Connections of the runs with two vCPUs.
 const SMP_CONNECTIONS: u32 = 40;
 /// Length of one run of load, seconds.
-const LOAD_SECONDS: u32 = 4;
+const LOAD_SECONDS: u32 = 3;
 /// Memory of both guests, MiB.
 const MEMORY_MIB: u32 = 256;
 
