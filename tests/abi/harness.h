@@ -196,14 +196,16 @@ MAYBE_UNUSED static char *pages(size_t count) {
     return at;
 }
 
-// The address of a page with nothing mapped at it. It stays so: a PROT_NONE page on each side keeps the hole closed to
-// everything that asks for more than one page, and cases do not map single pages between asking and using it.
-MAYBE_UNUSED static char *unmapped_page(void) {
-    char *at = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(at != MAP_FAILED);
-    CHECK(munmap(at + PAGE, PAGE) == 0);
-    return at + PAGE;
+// A writable page, followed by a hole. The hole is long and mmap fills holes from their upper end, so that its first page
+// stays unmapped while a case maps a few pages more.
+MAYBE_UNUSED static char *page_before_a_hole(void) {
+    char *at = pages(66);
+    CHECK(munmap(at + PAGE, 64 * PAGE) == 0);
+    return at;
 }
+
+// The address of a page with nothing mapped at it.
+MAYBE_UNUSED static char *unmapped_page(void) { return page_before_a_hole() + PAGE; }
 
 MAYBE_UNUSED static void write_file(const char *path, const char *text) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
