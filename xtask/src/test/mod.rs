@@ -19,6 +19,16 @@ use crate::{paths, setup, sh};
 /// The most one compiler or test command may take.
 const STEP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
+/// The Go modules of the repository.
+const GO_MODULES: [&str; 3] = [
+    "apps/todo-go",
+    "tests/programs/go_threaded",
+    "tests/programs/holder",
+];
+
+/// Rust packages outside the workspace.
+const OTHER_CRATES: [&str; 2] = ["tests/programs/tokio_http/Cargo.toml", "fuzz/Cargo.toml"];
+
 /// Runs everything.
 pub(crate) fn all() -> Result<()> {
     setup::run()?;
@@ -48,20 +58,28 @@ pub(crate) fn part(part: &str, only: &[&str]) -> Result<()> {
 /// Formatting and lints.
 fn check(report: &mut Report) -> Result<()> {
     let go = setup::go()?;
-    let in_todo = |command: &mut std::process::Command| {
-        sh_step(command.current_dir(paths::in_root("apps/todo-go")))
-    };
     report.step("format: Rust", || {
-        sh_step(&mut build::cargo(["fmt", "--all", "--check"]))
+        sh_step(&mut build::cargo(["fmt", "--all", "--check"]))?;
+        OTHER_CRATES.iter().try_for_each(|manifest| {
+            sh_step(&mut build::cargo([
+                "fmt",
+                "--check",
+                "--manifest-path",
+                manifest,
+            ]))
+        })
     })?;
     report.step("format: Go", || {
         let gofmt = go.with_file_name("gofmt");
-        let listed =
-            sh::output(sh::cmd(gofmt, ["-l", "."]).current_dir(paths::in_root("apps/todo-go")))?;
+        let listed = sh::output(
+            sh::cmd(gofmt, ["-l"])
+                .args(GO_MODULES)
+                .current_dir(paths::root()),
+        )?;
         if listed.is_empty() {
             Ok(())
         } else {
-            bail!("not formatted: {listed}")
+            bail!("not formatted:\n{listed}")
         }
     })?;
     report.step("lints: host", || {
@@ -92,7 +110,11 @@ fn check(report: &mut Report) -> Result<()> {
         ];
         sh_step(&mut build::cargo(args))
     })?;
-    report.step("lints: Go", || in_todo(&mut sh::cmd(&go, ["vet", "./..."])))?;
+    report.step("lints: Go", || {
+        GO_MODULES.iter().try_for_each(|module| {
+            sh_step(sh::cmd(&go, ["vet", "./..."]).current_dir(paths::in_root(module)))
+        })
+    })?;
     Ok(())
 }
 
