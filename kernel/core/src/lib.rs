@@ -10,6 +10,8 @@ pub mod device;
 #[cfg(target_os = "none")]
 pub mod exit;
 pub mod file;
+#[cfg(target_os = "none")]
+pub mod futex;
 pub mod io;
 pub mod memory;
 pub mod packet;

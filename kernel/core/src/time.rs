@@ -3,6 +3,10 @@
 
 use core::sync::atomic::{AtomicI64, Ordering};
 
+use coracle_abi::PollEvents;
+
+use crate::poll::PollSource;
+
 /// Nanoseconds since boot (`CLOCK_MONOTONIC`).
 #[inline]
 #[must_use]
@@ -20,7 +24,25 @@ pub fn wall() -> u64 {
     now().wrapping_add_signed(WALL_OFFSET_NS.load(Ordering::Relaxed))
 }
 
+/// Notified when the wall clock was set: who waits for a time of day must look again.
+static WALL_CHANGED: PollSource = PollSource::new();
+
 /// Sets the wall clock: `wall_ns` is the time since 1970 now.
 pub fn set_wall(wall_ns: u64) {
     WALL_OFFSET_NS.store(wall_ns.wrapping_sub(now()).cast_signed(), Ordering::Relaxed);
+    WALL_CHANGED.notify(PollEvents::IN);
+}
+
+/// Notified by [`set_wall`].
+#[must_use]
+pub fn wall_changed() -> &'static PollSource {
+    &WALL_CHANGED
+}
+
+/// The time of the monotonic clock at which the wall clock will show `wall_ns`, as it is set now; 0 if that was before
+/// boot.
+#[must_use]
+pub fn monotonic_of_wall(wall_ns: u64) -> u64 {
+    let offset = i128::from(WALL_OFFSET_NS.load(Ordering::Relaxed));
+    u64::try_from((i128::from(wall_ns) - offset).max(0)).unwrap_or(u64::MAX)
 }

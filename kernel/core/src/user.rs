@@ -184,6 +184,35 @@ pub fn from_slice<T: Plain>(bytes: &[u8]) -> Result<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User(pub usize);
 
+impl User {
+    /// Whether the application passed NULL.
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The address, or `None` for NULL where a manual page allows NULL.
+    #[must_use]
+    pub fn optional(self) -> Option<Self> {
+        (!self.is_null()).then_some(self)
+    }
+
+    /// The address `bytes` further on; `EFAULT` when it overflows.
+    pub fn offset(self, bytes: usize) -> Result<Self> {
+        self.0.checked_add(bytes).map(Self).ok_or(Errno::EFAULT)
+    }
+
+    /// Reads a value of type `T`. `EFAULT` if the memory cannot be read.
+    pub fn read<T: Plain>(self) -> Result<T> {
+        UserIn::new(self.0).read()
+    }
+
+    /// Writes a value. `EFAULT` if the memory cannot be written.
+    pub fn write<T: Plain>(self, value: T) -> Result<()> {
+        UserOut::new(self.0).write(value)
+    }
+}
+
 /// An address at which the kernel reads values of type `T`.
 #[derive(Debug)]
 pub struct UserIn<T>(usize, PhantomData<fn() -> T>);

@@ -8,14 +8,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use coracle_abi::PollEvents;
 use coracle_abi::raw::general as g;
-use coracle_abi::signal::{AltStack, COUNT, DefaultAction, SigAction, SigInfo, Signal, SignalSet};
+use coracle_abi::signal::{
+    AltStack, COUNT, DefaultAction, SI_TIMER, SigAction, SigInfo, Signal, SignalSet,
+};
 
 pub use deliver::{deliver, force, return_from_handler};
 use queue::Queue;
 
 use crate::poll::PollSource;
-use crate::sync::SpinLock;
-use crate::thread::{self, PENDING_SIGNAL, Thread};
+use crate::sync::{Once, SpinLock};
+use crate::thread::{self, PENDING_EXIT, PENDING_SIGNAL, Thread};
 use crate::{Errno, Result};
 
 /// Signals of one thread.
@@ -220,11 +222,58 @@ pub fn dispositions() -> (SignalSet, SignalSet) {
 pub fn take(wanted: SignalSet) -> Option<SigInfo> {
     let thread = thread::current();
     let own = thread.signals.queue.lock().take(wanted);
-    let taken = own.or_else(|| PROCESS.lock().take(wanted));
-    if taken.is_some() {
+    let mut taken = own.or_else(|| PROCESS.lock().take(wanted));
+    if let Some(info) = &mut taken {
         update_request(thread);
+        if info.code == SI_TIMER
+            && let Some(hook) = TIMER_TAKEN.get()
+        {
+            hook(info);
+        }
     }
     taken
+}
+
+/// Completes the signal of a POSIX timer when it is taken: overruns are counted until then.
+static TIMER_TAKEN: Once<fn(&mut SigInfo)> = Once::new();
+
+/// Sets who completes the signals of POSIX timers. The first call wins.
+pub fn set_timer_hook(hook: fn(&mut SigInfo)) {
+    let _ = TIMER_TAKEN.set(hook);
+}
+
+/// Whether the signal of a POSIX timer waits to be taken: by `target`, or by the process.
+#[must_use]
+pub fn is_timer_pending(target: Option<&Thread>, id: u32) -> bool {
+    match target {
+        Some(thread) => thread.signals.queue.lock().has_timer(id),
+        None => PROCESS.lock().has_timer(id),
+    }
+}
+
+/// Whether a pending signal of the caller will run a handler or end the process, so that a call must give up for it.
+/// Drops those that do neither, and forgets requests for signals that another thread took.
+#[must_use]
+pub fn must_interrupt() -> bool {
+    let thread = thread::current();
+    if thread.pending() & PENDING_EXIT != 0 {
+        return true;
+    }
+    loop {
+        let deliverable = pending().without(thread.signals.mask());
+        let Some(signal) = deliverable.first() else {
+            update_request(thread);
+            return false;
+        };
+        let action = action(signal);
+        let idle = action.handler == SigAction::IGNORE
+            || action.handler == SigAction::DEFAULT
+                && signal.default_action() != DefaultAction::Terminate;
+        if !idle {
+            return true;
+        }
+        let _ = take(SignalSet::of(signal));
+    }
 }
 
 /// Says which signals the caller is about to wait for, so that they wake it although it blocks them.

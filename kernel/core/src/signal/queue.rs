@@ -4,7 +4,8 @@
 
 use alloc::vec::Vec;
 
-use coracle_abi::signal::{SigInfo, Signal, SignalSet};
+use coracle_abi::convert::low_u32;
+use coracle_abi::signal::{SI_TIMER, SigInfo, Signal, SignalSet};
 
 use crate::{Errno, Result};
 
@@ -52,6 +53,13 @@ impl Queue {
             self.set = self.set.without(SignalSet::of(signal));
         }
         Some(info)
+    }
+
+    /// Whether the signal of POSIX timer `id` is among them.
+    pub(super) fn has_timer(&self, id: u32) -> bool {
+        self.list
+            .iter()
+            .any(|(_, info)| info.code == SI_TIMER && low_u32(info.fields[0]) == id)
     }
 
     /// Drops all of `unwanted`.

@@ -23,8 +23,9 @@ pub use scheduler::{
     context_switches, exit_current, init_cpu, on_timer_interrupt, on_wake_interrupt,
     preempt_if_needed, run_first, spawn, yield_now,
 };
-pub use state::{RunState, for_each, report, thread_count};
+pub use state::{RunState, for_each, process_cpu_ns, report, thread_count};
 
+use crate::futex::FutexState;
 use crate::memory::Stack;
 use crate::poll::Waiter;
 use crate::signal::ThreadSignals;
@@ -88,6 +89,8 @@ pub struct Thread {
     pending: AtomicU32,
     sleep_timer: SpinLock<Option<Timer>>,
     name: SpinLock<[u8; 16]>,
+    /// Its wait for a futex.
+    pub futex: FutexState,
     /// Signals for this thread alone.
     pub signals: ThreadSignals,
     /// Where `CLONE_CHILD_CLEARTID` wants a zero (and a futex wake-up) at the end; 0 for nowhere.
@@ -203,6 +206,7 @@ fn build(
         signals: what.parent.map_or_else(ThreadSignals::default, |p| {
             ThreadSignals::inherit(&p.signals)
         }),
+        futex: FutexState::default(),
         clear_child_tid: AtomicUsize::new(0),
         robust_list: AtomicUsize::new(0),
         in_syscall: AtomicU32::new(0),

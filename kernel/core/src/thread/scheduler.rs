@@ -490,6 +490,7 @@ pub fn preempt_if_needed() {
 /// Ends the running thread. Its number is free again, its stack too once this CPU left it.
 pub fn exit_current() -> ! {
     let thread = current();
+    super::state::account_ended(thread);
     THREADS.lock().retain(|t| t.tid != thread.tid);
     TIDS.lock().free(thread.tid);
     thread.state.store(DEAD, Ordering::SeqCst);

@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{BLOCKED, DEAD, IDLE, READY, RUNNING, THREADS, Thread};
 
@@ -54,6 +54,21 @@ pub fn for_each(mut each: impl FnMut(&Thread)) {
     for thread in &threads {
         each(thread);
     }
+}
+
+/// Processor time of threads that ended.
+static ENDED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps the time of a thread that is about to end.
+pub(super) fn account_ended(thread: &Thread) {
+    ENDED_NS.fetch_add(thread.cpu_ns(), Ordering::Relaxed);
+}
+
+/// Processor time of all threads, living and ended, in nanoseconds.
+#[must_use]
+pub fn process_cpu_ns() -> u64 {
+    let living: u64 = THREADS.lock().iter().map(|t| t.cpu_ns()).sum();
+    ENDED_NS.load(Ordering::Relaxed) + living
 }
 
 /// Number of threads.

@@ -64,6 +64,7 @@ pub fn handle_fault(address: usize, write: bool, execute: bool) -> Result<(), Fa
     }
     let result = space.make_present(page, &range, &area, write);
     drop(space);
+    super::FAULTS.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
     drop(area); // may be the last reference to a file, if another CPU unmapped it meanwhile
     result
 }
@@ -204,10 +205,7 @@ impl Space {
             frames::release(frame, 9);
             return false;
         }
-        super::RESIDENT.fetch_add(
-            paging::HUGE_SIZE / PAGE_SIZE,
-            core::sync::atomic::Ordering::Relaxed,
-        );
+        super::add_resident(paging::HUGE_SIZE / PAGE_SIZE);
         true
     }
 

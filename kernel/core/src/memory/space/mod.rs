@@ -53,6 +53,31 @@ pub fn resident_pages() -> usize {
     RESIDENT.load(Ordering::Relaxed)
 }
 
+/// Most pages that were mapped at once.
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// Most pages that were mapped for the application at once, as `ru_maxrss` wants it.
+#[must_use]
+pub fn peak_resident_pages() -> usize {
+    PEAK.load(Ordering::Relaxed)
+}
+
+fn add_resident(pages: usize) {
+    let now = RESIDENT.fetch_add(pages, Ordering::Relaxed) + pages;
+    if now > PEAK.load(Ordering::Relaxed) {
+        PEAK.store(now, Ordering::Relaxed); // changes happen under the lock of the space
+    }
+}
+
+/// Faults that made a page present.
+static FAULTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Faults that made a page present or copied it, by the application or the kernel for it (`ru_minflt`).
+#[must_use]
+pub fn fault_count() -> usize {
+    FAULTS.load(Ordering::Relaxed)
+}
+
 /// Sets the address below which mappings are placed, when a program starts.
 pub fn set_top(top: usize) {
     SPACE.lock().top = top;
@@ -172,7 +197,7 @@ impl Space {
     fn map_page(&mut self, at: usize, page: Page, access: paging::Access) -> Result<()> {
         paging::map(at, page.physical(), access).map_err(|_| Errno::ENOMEM)?;
         let _ = page.into_frame();
-        RESIDENT.fetch_add(1, Ordering::Relaxed);
+        add_resident(1);
         Ok(())
     }
 }
@@ -200,4 +225,9 @@ fn release_mapping(mapping: Mapping) {
 /// Frames that stay free for the kernel itself when applications ask for more than they must have.
 fn is_plentiful() -> bool {
     frames::free_frames() * 4 > frames::total_frames()
+}
+
+/// Makes every CPU that runs application code pass a full memory barrier (membarrier(2)).
+pub fn barrier() {
+    paging::flush(USER_START..USER_START + PAGE_SIZE);
 }
