@@ -85,14 +85,11 @@ impl Platform {
             Platform::Linux(linux, _) => Ok((linux.kernel.clone(), linux.initrd.clone())),
             Platform::Coracle(link) => {
                 let line = dry_run(machine, link)?;
-                let file = |option: &str| {
-                    let mut words = line.split(' ').skip_while(|word| *word != option);
-                    words
-                        .nth(1)
-                        .map(PathBuf::from)
-                        .with_context(|| format!("no {option} in {line}"))
-                };
-                Ok((file("-kernel")?, file("-initrd")?))
+                let bundle = line
+                    .split([' ', '=', ','])
+                    .find(|word| word.ends_with("bundle.cpio"));
+                let bundle = bundle.with_context(|| format!("no bundle.cpio in {line}"))?;
+                Ok((paths::build()?.join("coracle-kernel"), bundle.into()))
             }
         }
     }
