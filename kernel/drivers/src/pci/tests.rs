@@ -127,7 +127,6 @@ fn host(space: Space, messages: usize) -> PciHost {
         interface.write32(at, 0);
     }
     interface.write32(4, 1);
-    interface.write16(18, 1);
     interface.write16(24, 8);
     interface.write16(30, 2);
     let left = AtomicUsize::new(messages);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices on the PCI bus (virtio 1.2, 4.1), through the modern interface; transitional devices have it as well.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use alloc::vec::Vec;
 
 use coracle_abi::convert::{low_u8, low_u32, u64_from, usize_from_u32};
 use coracle_core::device::InterruptHandler;
@@ -36,7 +35,6 @@ mod common {
     pub(super) const DEVICE_FEATURE: usize = 4;
     pub(super) const DRIVER_FEATURE_SELECT: usize = 8;
     pub(super) const DRIVER_FEATURE: usize = 12;
-    pub(super) const NUM_QUEUES: usize = 18;
     pub(super) const STATUS: usize = 20;
     pub(super) const GENERATION: usize = 21;
     pub(super) const QUEUE_SELECT: usize = 22;
@@ -67,8 +65,8 @@ pub struct PciTransport {
     device: Mmio,
     /// Bytes between the notification registers of queues.
     notify_multiplier: usize,
-    /// Offset of each queue's register within `notify`.
-    notify_offsets: Box<[AtomicUsize]>,
+    /// Offset of each enabled queue's register within `notify`; 0 for the others.
+    notify_offsets: SpinLock<Vec<usize>>,
     /// `None` when the device uses its line.
     msix: SpinLock<Option<Msix>>,
 }
@@ -101,7 +99,6 @@ impl PciTransport {
         let multiplier = function.read(config, notify_at + 16);
         let msix = Msix::new(host, function, NAME)?;
         function.enable(config, msix.is_none());
-        let queues = common.read16(common::NUM_QUEUES);
         Ok(Self {
             config: host.config.clone(),
             function,
@@ -111,7 +108,7 @@ impl PciTransport {
             isr,
             device,
             notify_multiplier: usize_from_u32(multiplier),
-            notify_offsets: (0..queues).map(|_| AtomicUsize::new(usize::MAX)).collect(),
+            notify_offsets: SpinLock::new(Vec::new()),
             msix: SpinLock::new(msix),
         })
     }
@@ -212,9 +209,6 @@ impl Transport for PciTransport {
     }
 
     fn queue_limit(&self, queue: u16) -> u16 {
-        if usize::from(queue) >= self.notify_offsets.len() {
-            return 0;
-        }
         self.common.write16(common::QUEUE_SELECT, queue);
         self.common.read16(common::QUEUE_SIZE)
     }
@@ -235,7 +229,12 @@ impl Transport for PciTransport {
                 Reason::MissingCapability("notification"),
             ));
         }
-        self.notify_offsets[usize::from(queue)].store(offset, Ordering::Relaxed);
+        {
+            let mut offsets = self.notify_offsets.lock();
+            let queues = offsets.len().max(usize::from(queue) + 1);
+            offsets.resize(queues, 0);
+            offsets[usize::from(queue)] = offset;
+        }
         self.common.write16(common::QUEUE_SIZE, size);
         self.write_address(common::QUEUE_DESCRIPTORS, addresses.descriptors);
         self.write_address(common::QUEUE_DRIVER, addresses.available);
@@ -246,8 +245,8 @@ impl Transport for PciTransport {
     }
 
     fn notify(&self, queue: u16) {
-        let offset = &self.notify_offsets[usize::from(queue)];
-        self.notify.write16(offset.load(Ordering::Relaxed), queue);
+        let offset = self.notify_offsets.lock()[usize::from(queue)];
+        self.notify.write16(offset, queue);
     }
 
     fn has_line(&self) -> bool {
