@@ -12,8 +12,8 @@
 //     text                                    what OBSERVE() recorded in the case, after its verdict
 //   N passed, M failed                        last line; exit status 1 if M > 0
 //
-// Arguments name the cases to run (default: all). Environment: ABI_TMP is the folder for scratch files (default /tmp),
-// ABI_TIMEOUT_S the seconds one case may take (default 20).
+// Arguments name the cases to run (default: all). Environment: ABI_TMP is the folder for scratch files (default: /dev/shm
+// if it is a tmpfs, as the guest's /tmp is, else /tmp), ABI_TIMEOUT_S the seconds one case may take (default 20).
 #ifndef ABI_HARNESS_H
 #define ABI_HARNESS_H
 
@@ -34,6 +34,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/statfs.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <time.h>
@@ -405,10 +406,16 @@ static void abi_run(struct abi_case *one) {
         abi_remove_tree(scratch);
 }
 
+static const char *abi_default_folder(void) {
+    struct statfs fs;
+    bool is_tmpfs = statfs("/dev/shm", &fs) == 0 && fs.f_type == 0x01021994;
+    return is_tmpfs && access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
 int main(int argc, char **argv) {
     abi_main_thread = pthread_self();
     const char *folder = getenv("ABI_TMP"), *limit = getenv("ABI_TIMEOUT_S");
-    snprintf(abi_home, sizeof abi_home, "%s/abi-%s", folder ? folder : "/tmp", program_invocation_short_name);
+    snprintf(abi_home, sizeof abi_home, "%s/abi-%s", folder ? folder : abi_default_folder(), program_invocation_short_name);
     abi_remove_tree(abi_home);
     if (mkdir(abi_home, 0755) == -1) {
         abi_print("cannot make %s: %s\n", abi_home, abi_errno_name(errno));

@@ -110,7 +110,7 @@ CASE(fixed_noreplace_refuses_overlap) {
 CASE(fixed_outside_user_addresses_is_enomem) {
     void *kernel_half = (void *)0xffff800000000000;
     FAILS((intptr_t)mmap(kernel_half, PAGE, RW, ANON | MAP_FIXED, -1, 0), ENOMEM);
-    FAILS((intptr_t)mmap((void *)0x7ffffffff000, PAGE, RW, ANON | MAP_FIXED, -1, 0), ENOMEM);
+    FAILS((intptr_t)mmap((void *)(UINTPTR_MAX - PAGE + 1), PAGE, RW, ANON | MAP_FIXED, -1, 0), ENOMEM);
 }
 
 CASE(hint_outside_user_addresses_is_ignored) {
