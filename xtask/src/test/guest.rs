@@ -208,6 +208,12 @@ impl Detached<'_> {
         Ok(result.stdout)
     }
 
+    /// How the guest ended, if it did.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let state = self.guests.inspect(&self.name)?;
+        (state["status"] == "exited").then(|| state["exit"].to_string())
+    }
+
     /// Runs a test, whose error gets the guest's logs.
     pub(crate) fn explain(&self, test: impl FnOnce() -> Result<()>) -> Result<()> {
         test().map_err(|error| error.context(self.logs()))
