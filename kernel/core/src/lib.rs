@@ -25,6 +25,8 @@ pub mod thread;
 pub mod time;
 pub mod timer;
 pub mod user;
+#[cfg(target_os = "none")]
+pub mod vdso;
 
 pub use coracle_abi::{Errno, PollEvents};
 

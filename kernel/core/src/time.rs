@@ -30,6 +30,8 @@ static WALL_CHANGED: PollSource = PollSource::new();
 /// Sets the wall clock: `wall_ns` is the time since 1970 now.
 pub fn set_wall(wall_ns: u64) {
     WALL_OFFSET_NS.store(wall_ns.wrapping_sub(now()).cast_signed(), Ordering::Relaxed);
+    #[cfg(target_os = "none")]
+    crate::vdso::update();
     WALL_CHANGED.notify(PollEvents::IN);
 }
 

@@ -102,6 +102,17 @@ impl TrapFrame {
         self.rax = value;
     }
 
+    /// Sets the stack pointer.
+    pub fn set_stack(&mut self, at: usize) {
+        self.rsp = at;
+    }
+
+    /// The stack pointer.
+    #[must_use]
+    pub fn stack(&self) -> usize {
+        self.rsp
+    }
+
     /// Lets the system call run again when the application continues: the instruction is two bytes long.
     pub fn restart_syscall(&mut self) {
         self.rip -= 2;

@@ -464,6 +464,24 @@ pub fn take_new_frame(frame: &mut TrapFrame) -> bool {
         .is_some()
 }
 
+/// Number of CPUs that run.
+#[must_use]
+pub fn online_cpus() -> usize {
+    cpu::online()
+}
+
+/// Number of the CPU the caller runs on.
+#[must_use]
+pub fn this_cpu() -> usize {
+    cpu::index()
+}
+
+/// The caller's thread-local storage register.
+#[must_use]
+pub fn fs_base() -> usize {
+    cpu::fs_base()
+}
+
 /// Finds a thread by number.
 #[must_use]
 pub fn find(tid: Tid) -> Option<Arc<Thread>> {
