@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Say what this machine lacks, and the line that repairs it
     Doctor,
+    /// List the system calls and how much of each works
+    Syscalls(SyscallsArgs),
     /// Show the defaults of this host
     Config(ConfigArgs),
     /// Watch a detached instance (started by `run -d`)
@@ -206,6 +208,41 @@ pub(crate) struct StatsArgs {
     pub(crate) output: Format,
     /// Name of the instance
     pub(crate) name: String,
+}
+
+/// How much of a system call works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SyscallLevel {
+    /// As on Linux
+    Full,
+    /// Part of it
+    Partial,
+    /// Always fails, on purpose
+    Refused,
+    /// Not there
+    Missing,
+}
+
+impl SyscallLevel {
+    /// The word in the table.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Partial => "partial",
+            Self::Refused => "refused",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SyscallsArgs {
+    /// Only calls of this level [default: all that are there]
+    #[arg(short, long, value_enum)]
+    pub(crate) level: Option<SyscallLevel>,
+    /// How the list is written
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
 }
 
 #[derive(Debug, Args)]

@@ -19,6 +19,7 @@ mod ps;
 mod quantity;
 mod run;
 mod stats;
+mod syscalls;
 
 use std::process::ExitCode;
 
@@ -60,6 +61,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Stats(args) => stats::stats(&args),
         Command::Doctor => doctor::doctor(),
+        Command::Syscalls(args) => syscalls::syscalls(&args),
         Command::Config(args) => config::show(&args),
         Command::Monitor(args) => detach::monitor(&args.name),
     }

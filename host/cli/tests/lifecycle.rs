@@ -435,7 +435,7 @@ fn settings_come_from_flag_environment_and_file_in_this_order() {
             .unwrap(),
     );
     assert!(
-        flag.stdout.contains("-m 16M -kernel") && flag.stdout.contains("-smp 2"),
+        flag.stdout.contains("-m 16M -bios") && flag.stdout.contains("-smp 2"),
         "{}",
         flag.stdout
     );
@@ -475,4 +475,31 @@ fn doctor_names_what_is_missing_and_its_repair() {
         "{}",
         old.stdout
     );
+}
+
+#[test]
+fn system_calls_are_listed_by_level() {
+    let world = World::new();
+    let list = |args: &[&str]| -> Vec<serde_json::Value> {
+        let done = world.run("", &[&["syscalls", "-o", "json"], args].concat());
+        serde_json::from_str(&done.stdout).unwrap()
+    };
+    let all = list(&[]);
+    assert!(
+        all.iter()
+            .any(|call| call["name"] == "read" && call["number"] == 0 && call["level"] == "full")
+    );
+    assert!(all.is_sorted_by_key(|call| call["number"].as_u64()));
+    let count = |level| list(&["--level", level]).len();
+    assert_eq!(
+        count("full") + count("partial") + count("refused"),
+        all.len()
+    );
+    assert!(
+        list(&["--level", "missing"])
+            .iter()
+            .any(|call| call["name"] == "ptrace")
+    );
+    let table = world.run("", &["syscalls"]).stdout;
+    assert!(table.starts_with("NUMBER  NAME"), "{table}");
 }
