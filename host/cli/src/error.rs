@@ -5,6 +5,7 @@ use std::fmt;
 
 use coracle_imager::{BundleError, ProgramError, RootError};
 use coracle_vmm::accel::AccelError;
+use coracle_vmm::boot::BootError;
 use coracle_vmm::instance::StoreError;
 use coracle_vmm::network::NetworkError;
 use coracle_vmm::qemu::QemuError;
@@ -74,4 +75,11 @@ macro_rules! own_error {
     )*};
 }
 
-own_error!(AccelError, NetworkError, QemuError, StartError, StoreError);
+own_error!(
+    AccelError,
+    BootError,
+    NetworkError,
+    QemuError,
+    StartError,
+    StoreError
+);

@@ -10,7 +10,7 @@ use coracle_imager::root::DEFAULT_PATH;
 use coracle_imager::{Bundle, Config, Root};
 use coracle_vmm::accel::Accel;
 use coracle_vmm::network::{USER_DNS, USER_GATEWAY, USER_GUEST};
-use coracle_vmm::{Host, Network, PortForward, Qemu, Spec};
+use coracle_vmm::{Boot, Host, Network, PortForward, Qemu, Spec};
 
 use crate::args::RunArgs;
 use crate::config::{self, Settings};
@@ -79,6 +79,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         memory_bytes,
         kernel,
         bundle: PathBuf::new(),
+        boot: Boot::Firmware,
         network,
         ports,
         tsc_khz,

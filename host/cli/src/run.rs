@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use coracle_vmm::boot;
 use coracle_vmm::command::shell_line;
 use coracle_vmm::instance::now_s;
 use coracle_vmm::supervise::{Mode, supervise};
@@ -54,6 +55,7 @@ fn take_name(store: &Store, args: &RunArgs, plan: &mut Plan) -> Result<Instance,
 fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Failure> {
     plan.spec.bundle = instance.bundle();
     write_bundle(&plan, &plan.spec.bundle)?;
+    plan.spec.boot = boot::prepare(&plan.spec, &instance.boot_rom())?;
     let mut state = State {
         status: Status::Created,
         image: std::path::absolute(&args.image).unwrap_or_else(|_| args.image.clone()),
@@ -128,6 +130,7 @@ fn dry_run(plan: &mut Plan) -> Result<u8, Failure> {
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
     plan.spec.bundle = dir.join("bundle.cpio");
     write_bundle(plan, &plan.spec.bundle)?;
+    plan.spec.boot = boot::prepare(&plan.spec, &dir.join("boot.rom"))?;
     let streams = Streams {
         console: Endpoint::Stdio,
         control: Endpoint::Listen(dir.join("control.sock")),

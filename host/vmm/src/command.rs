@@ -9,12 +9,19 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::accel::Accel;
+use crate::boot::Boot;
 use crate::network::{Network, PortForward, Protocol, USER_GUEST};
 
 /// Name of the control port in the guest, decision 0002.
 pub const CONTROL_PORT: &str = "org.coracle.control";
 /// Size of QEMU's buffer of translated code, MiB. The default of 32-bit-safe 1 GiB only grows when used; this bounds it.
 const TCG_BUFFER_MIB: u32 = 64;
+
+/// Where `microvm` has its virtio-mmio slots: address of the first, bytes of each, interrupt of the first (QEMU
+/// `include/hw/i386/microvm.h`; these hold with `ioapic2=off`).
+const MMIO_BASE: u32 = 0xfeb0_0000;
+const MMIO_SIZE: u32 = 512;
+const MMIO_IRQ: u32 = 5;
 
 /// Machine type of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -46,6 +53,8 @@ pub struct Spec {
     pub kernel: PathBuf,
     /// The boot bundle.
     pub bundle: PathBuf,
+    /// How the two reach the guest.
+    pub boot: Boot,
     /// How the guest is connected.
     pub network: Network,
     /// Ports of the host that lead into the guest.
@@ -86,16 +95,16 @@ impl Machine {
     fn options(self) -> &'static str {
         match self {
             Self::Microvm => {
-                "microvm,acpi=off,pit=off,pic=off,rtc=on,isa-serial=on,auto-kernel-cmdline=on"
+                "microvm,acpi=off,ioapic2=off,pit=off,pic=off,rtc=on,isa-serial=on,auto-kernel-cmdline=on"
             }
             Self::Q35 => "q35,vmport=off,smbus=off,sata=off,usb=off,i8042=off,hpet=off",
         }
     }
 
-    /// Name of a virtio device on this machine's bus.
-    fn device(self, name: &str) -> String {
+    /// A virtio device in that place of this machine's bus.
+    fn device(self, name: &str, slot: u32) -> String {
         match self {
-            Self::Microvm => format!("{name}-device"),
+            Self::Microvm => format!("{name}-device,bus=virtio-mmio-bus.{slot}"),
             Self::Q35 => format!("{name}-pci,disable-legacy=on"),
         }
     }
@@ -137,12 +146,7 @@ impl Spec {
         };
         args.flag("-smp").add(self.cpus.to_string());
         args.flag("-m").add(memory(self.memory_bytes));
-        args.flag("-kernel").add(&self.kernel);
-        args.flag("-initrd").add(&self.bundle);
-        let command_line = self.kernel_command_line();
-        if !command_line.is_empty() {
-            args.flag("-append").add(command_line);
-        }
+        self.boot_arguments(&mut args);
 
         args.flag("-chardev").add(streams.serial.chardev("serial"));
         args.flag("-serial").add("chardev:serial");
@@ -153,26 +157,53 @@ impl Spec {
         if self.machine == Machine::Microvm {
             args.flag("-global").add("virtio-mmio.force-legacy=false");
         }
-        args.flag("-device").add(self.machine.device("virtio-rng"));
-        args.flag("-device").add(format!(
-            "{},max_ports=2",
-            self.machine.device("virtio-serial")
-        ));
+        let device = |name, slot| self.machine.device(name, slot);
+        args.flag("-device").add(device("virtio-rng", 0));
+        args.flag("-device")
+            .add(device("virtio-serial", 1) + ",max_ports=2");
         args.flag("-device").add("virtconsole,chardev=console,nr=0");
         args.flag("-device").add(format!(
             "virtserialport,chardev=control,nr=1,name={CONTROL_PORT}"
         ));
         if let Some(mac) = self.network.mac() {
             args.flag("-netdev").add(self.netdev());
-            args.flag("-device").add(format!(
-                "{},netdev=net0,mac={mac}",
-                self.machine.device("virtio-net")
-            ));
+            args.flag("-device")
+                .add(device("virtio-net", 2) + &format!(",netdev=net0,mac={mac}"));
         }
         args.0
     }
 
-    /// What the kernel reads before it has seen the bundle, decision 0001.
+    /// Memory, kernel and bundle.
+    fn boot_arguments(&self, args: &mut Arguments) {
+        match &self.boot {
+            Boot::Firmware => {
+                args.flag("-kernel").add(&self.kernel);
+                args.flag("-initrd").add(&self.bundle);
+                let command_line = self.kernel_command_line();
+                if !command_line.is_empty() {
+                    args.flag("-append").add(command_line);
+                }
+            }
+            Boot::Direct { rom, bundle_bytes } => {
+                let rest = memory(self.memory_bytes - bundle_bytes);
+                args.flag("-bios").add(rom);
+                args.flag("-device")
+                    .add(joined("loader,file=", &self.kernel, ""));
+                args.flag("-object")
+                    .add(format!("memory-backend-ram,id=ram,size={rest}"));
+                let file = format!(
+                    "memory-backend-file,id=bundle,share=off,size={bundle_bytes},mem-path="
+                );
+                args.flag("-object").add(joined(&file, &self.bundle, ""));
+                args.flag("-numa")
+                    .add("node,memdev=ram")
+                    .flag("-numa")
+                    .add("node,memdev=bundle");
+            }
+        }
+    }
+
+    /// What the kernel reads before it has seen the bundle, decision 0001; without the devices of `microvm`.
     fn kernel_command_line(&self) -> String {
         let tsc = self.tsc_khz.map(|khz| format!("tsc_khz={khz}"));
         let log = self
@@ -180,6 +211,18 @@ impl Spec {
             .as_ref()
             .map(|level| format!("loglevel={level}"));
         tsc.into_iter().chain(log).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The same with the devices, which QEMU adds by itself only for its own firmware (`auto-kernel-cmdline`).
+    pub(crate) fn whole_command_line(&self) -> String {
+        let mut line = self.kernel_command_line();
+        let devices = if self.network == Network::None { 2 } else { 3 };
+        for slot in 0..devices {
+            let base = MMIO_BASE + slot * MMIO_SIZE;
+            let irq = MMIO_IRQ + slot;
+            line += &format!(" virtio_mmio.device={MMIO_SIZE}@{base:#x}:{irq}");
+        }
+        line.trim_start().to_owned()
     }
 
     fn netdev(&self) -> String {
@@ -309,6 +352,7 @@ mod tests {
             memory_bytes: 64 << 20,
             kernel: "/k".into(),
             bundle: "/b".into(),
+            boot: Boot::Firmware,
             network: network.parse().unwrap(),
             ports: vec!["127.0.0.1:1:2".parse().unwrap(), "3:4/udp".parse().unwrap()],
             tsc_khz: Some(5),
@@ -331,7 +375,7 @@ mod tests {
         let line = line(&spec(Machine::Microvm, "user"));
         for part in [
             "-global virtio-mmio.force-legacy=false",
-            "-device virtio-net-device,netdev=net0",
+            "-device virtio-net-device,bus=virtio-mmio-bus.2,netdev=net0",
             "user,id=net0,hostfwd=tcp:127.0.0.1:1-10.0.2.15:2,hostfwd=udp::3-10.0.2.15:4",
             "-append 'tsc_khz=5 loglevel=debug'",
             "socket,id=console,fd=7",
@@ -342,6 +386,27 @@ mod tests {
             assert!(line.contains(part), "{part} is not in {line}");
         }
         assert!(!line.contains("-pci"));
+    }
+
+    #[test]
+    fn a_bundle_that_is_memory_is_not_loaded() {
+        let mut direct = spec(Machine::Microvm, "none");
+        direct.boot = Boot::Direct {
+            rom: "/r".into(),
+            bundle_bytes: 3 << 20,
+        };
+        let line = line(&direct);
+        for part in [
+            "-bios /r -device loader,file=/k ",
+            "memory-backend-ram,id=ram,size=61M",
+            "memory-backend-file,id=bundle,share=off,size=3145728,mem-path=/b ",
+            "-numa node,memdev=ram -numa node,memdev=bundle",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(!line.contains("-initrd") && !line.contains("-append"));
+        let told = "tsc_khz=5 loglevel=debug virtio_mmio.device=512@0xfeb00000:5 virtio_mmio.device=512@0xfeb00200:6";
+        assert_eq!(direct.whole_command_line(), told);
     }
 
     #[test]

@@ -284,6 +284,18 @@ impl Instance {
         self.dir.join("bundle.cpio")
     }
 
+    /// The boot ROM, until the guest has started.
+    #[must_use]
+    pub fn boot_rom(&self) -> PathBuf {
+        self.dir.join("boot.rom")
+    }
+
+    /// Removes what only the start needs. What is not there is no error.
+    pub(crate) fn remove_boot_files(&self) {
+        let _ = fs::remove_file(self.bundle());
+        let _ = fs::remove_file(self.boot_rom());
+    }
+
     /// Where the monitor listens for other `coracle` processes.
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {

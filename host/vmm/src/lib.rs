@@ -6,6 +6,7 @@
 //! speaking the control channel of decision 0002 ([`control`]) with the guest and with other `coracle` processes.
 
 pub mod accel;
+pub mod boot;
 pub mod client;
 pub mod command;
 mod console;
@@ -21,6 +22,7 @@ pub mod supervise;
 mod tsc;
 
 pub use accel::{Accel, AccelChoice};
+pub use boot::Boot;
 pub use command::{Endpoint, Machine, Spec};
 pub use control::{Event, Op};
 pub use host::Host;

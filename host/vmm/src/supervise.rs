@@ -331,8 +331,8 @@ impl Watch<'_> {
         match serde_json::from_slice(line) {
             Ok(Event::Booted { t_ns, .. }) => {
                 self.state.boot_ns = Some(t_ns);
-                // The guest has its copy; a full disk must not end a guest that runs.
-                let _ = fs::remove_file(self.instance.bundle());
+                // The guest has them; a full disk must not end a guest that runs.
+                self.instance.remove_boot_files();
                 let _ = self.instance.save(self.state);
                 if let Some(booted) = self.booted.take() {
                     booted();
@@ -407,7 +407,7 @@ impl Watch<'_> {
         self.state.status = Status::Exited;
         self.state.finished_s = Some(now_s());
         self.state.exit = Some(exit.clone());
-        let _ = fs::remove_file(self.instance.bundle());
+        self.instance.remove_boot_files();
         let saved = self.instance.save(self.state);
         let _ = fs::remove_file(self.instance.control_socket());
         let removed = if self.state.remove {

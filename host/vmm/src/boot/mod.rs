@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Boots the kernel on `microvm` without firmware and without a copy of the bundle.
+//!
+//! QEMU's `-kernel` and `-initrd` keep both files mapped and let the firmware copy them into the guest, so a bundle counts
+//! twice in the VMM's memory and is read before anything starts. Here the bundle's file *is* the last part of the guest's
+//! memory, mapped copy-on-write: only pages the guest touches are read and count. What the firmware does otherwise, to
+//! enter protected mode and to leave the PVH start info, a boot ROM made for this one guest does ([`rom`]).
+//!
+//! Measured with QEMU 7.2, software emulation, 256 MiB, a bundle of 9 MB, a kernel that ends at its first instruction
+//! (median of 15 on an idle 2-core machine): `-kernel -initrd` 30 ms and 59 MB resident, this way 24 ms and 40 MB.
+
+mod kernel;
+mod mp_table;
+mod rom;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Machine, Spec};
+
+pub use kernel::KernelError;
+
+/// Bytes of a page of the guest.
+const PAGE: u64 = 4096;
+/// Guests above this have memory above 4 GiB, where the last part is not at its own offset (QEMU, `microvm_memory_init`).
+const DIRECT_MAX: u64 = 0xc000_0000;
+/// Memory the kernel and a small application need beside the bundle.
+const BESIDE_BUNDLE: u64 = 4 << 20;
+
+/// How kernel and bundle reach the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Boot {
+    /// QEMU's firmware copies them.
+    #[default]
+    Firmware,
+    /// The bundle is a part of the guest's memory, the kernel is loaded by QEMU and entered by a boot ROM.
+    Direct {
+        /// The boot ROM.
+        rom: PathBuf,
+        /// Size of the bundle, a multiple of the page size.
+        bundle_bytes: u64,
+    },
+}
+
+/// Why a guest cannot be booted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BootError {
+    /// The kernel is unfit.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The bundle does not fit.
+    #[error(
+        "{} MiB is too little memory: the program and its files take {} MiB of it; give at least -m {}M",
+        memory_bytes >> 20, bundle_bytes.div_ceil(1 << 20), (bundle_bytes + BESIDE_BUNDLE).div_ceil(1 << 20)
+    )]
+    TooLittleMemory {
+        /// Memory of the guest.
+        memory_bytes: u64,
+        /// Size of the bundle.
+        bundle_bytes: u64,
+    },
+    /// The boot ROM could not be written, or the bundle not be measured.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the host answered.
+        source: io::Error,
+    },
+}
+
+/// Chooses how to boot `spec`, whose bundle has been written, and writes the boot ROM to `rom` if one is needed.
+///
+/// # Errors
+/// [`BootError`].
+pub fn prepare(spec: &Spec, rom: &Path) -> Result<Boot, BootError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source| BootError::Io { path, source }
+    };
+    let bundle_bytes = spec.bundle.metadata().map_err(at(&spec.bundle))?.len();
+    let memory_bytes = spec.memory_bytes;
+    if bundle_bytes + BESIDE_BUNDLE > memory_bytes {
+        return Err(BootError::TooLittleMemory {
+            memory_bytes,
+            bundle_bytes,
+        });
+    }
+    let entry = kernel::pvh_entry(&spec.kernel)?;
+    let whole_pages = bundle_bytes.is_multiple_of(PAGE) && memory_bytes.is_multiple_of(PAGE);
+    if spec.machine != Machine::Microvm || memory_bytes > DIRECT_MAX || !whole_pages {
+        return Ok(Boot::Firmware);
+    }
+    let image = rom::build(&rom::Guest {
+        entry,
+        memory_bytes,
+        bundle_bytes,
+        cpus: spec.cpus,
+        command_line: &spec.whole_command_line(),
+    });
+    std::fs::write(rom, image.as_slice()).map_err(at(rom))?;
+    Ok(Boot::Direct {
+        rom: rom.into(),
+        bundle_bytes,
+    })
+}
