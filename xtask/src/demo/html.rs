@@ -15,8 +15,31 @@ pub(crate) struct Page<'a> {
     pub(crate) summary: String,
     pub(crate) rows: &'a [Row],
     pub(crate) platforms: &'a [&'a str],
-    /// Term and explanation, both plain text.
-    pub(crate) method: &'a [(String, String)],
+    pub(crate) method: &'a [Entry],
+}
+
+/// A line on how it was measured: plain text or a command line.
+pub(crate) struct Entry {
+    term: String,
+    words: String,
+    is_code: bool,
+}
+
+/// An entry in words.
+pub(crate) fn text(term: &str, words: impl Into<String>) -> Entry {
+    Entry {
+        term: term.to_owned(),
+        words: words.into(),
+        is_code: false,
+    }
+}
+
+/// An entry that is a command line.
+pub(crate) fn code(term: &str, words: impl Into<String>) -> Entry {
+    Entry {
+        is_code: true,
+        ..text(term, words)
+    }
 }
 
 /// A plot: its heading, and the figures in it, which share a unit.
@@ -98,8 +121,14 @@ pub(crate) fn render(page: &Page, samples: &Samples) -> String {
         );
     }
     out += "</div>\n<section>\n<h2>How this was measured</h2>\n<dl>\n";
-    for (term, text) in page.method {
-        let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(term), escape(text));
+    for entry in page.method {
+        let (term, words) = (escape(&entry.term), escape(&entry.words));
+        let words = if entry.is_code {
+            format!("<code>{words}</code>")
+        } else {
+            words
+        };
+        let _ = writeln!(out, "<dt>{term}</dt><dd>{words}</dd>");
     }
     out += "</dl>\n</section>\n</main>\n</body>\n</html>\n";
     out
@@ -192,6 +221,7 @@ svg .dot0 { fill:var(--dot0); stroke:var(--card); } svg .dot1 { fill:var(--dot1)
 section { margin-top:2.5rem; }
 dl { display:grid; grid-template-columns:9rem minmax(0, 1fr); gap:.5rem 1rem; margin:.9rem 0 0; font-size:.92rem; }
 dt { color:var(--soft); } dd { margin:0; overflow-wrap:anywhere; }
+code { font:.82rem/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace; color:var(--soft); }
 @media (max-width:46rem) { .panels { grid-template-columns:minmax(0, 1fr); } dl { grid-template-columns:minmax(0, 1fr); gap:.1rem; }
   dd { margin-bottom:.6rem; } }
 ";
@@ -200,7 +230,7 @@ dt { color:var(--soft); } dd { margin:0; overflow-wrap:anywhere; }
 mod tests {
     use serde_json::Value;
 
-    use super::{Figure, Page, Samples, render};
+    use super::{Figure, Page, Samples, code, render, text};
     use crate::demo::table;
 
     /// A page with every figure of two platforms.
@@ -245,7 +275,7 @@ mod tests {
             add(Figure::KernelSize, &[14.2]);
         }
         let rows = table::rows(&samples, &platforms);
-        let method = [("Odd <term>".to_owned(), "a & b".to_owned())];
+        let method = [text("Odd <term>", "a & b"), code("", "run <it>")];
         let summary = "A summary".to_owned();
         render(
             &Page {
@@ -273,6 +303,10 @@ mod tests {
         for unwanted in ["http://", "https://", "src=", "NaN", "inf", "<term>"] {
             assert!(!page.contains(unwanted), "{unwanted}");
         }
-        assert!(page.contains("Odd &lt;term&gt;") && page.contains("2.00 times sooner"));
+        assert!(
+            page.contains("Odd &lt;term&gt;")
+                && page.contains("<code>run &lt;it&gt;</code>")
+                && page.contains("2.00 times sooner")
+        );
     }
 }

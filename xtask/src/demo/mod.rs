@@ -226,33 +226,48 @@ impl Bench {
     }
 
     /// The method section of the page.
-    fn method(&self, about: &Value, took: Duration) -> Vec<(String, String)> {
-        let said = |key: &str| about[key].as_str().unwrap_or_default().to_owned();
+    fn method(&self, about: &Value, took: Duration) -> Vec<html::Entry> {
+        let said = |key: &str| about[key].as_str().unwrap_or_default();
+        let seconds = took.as_secs_f64();
         let mut method = vec![
-            ("Command".to_owned(), format!("make demo, {}, commit {}; {:.0} s", said("date"), said("commit"), took.as_secs_f64())),
-            ("Host".to_owned(), format!("{}; {}", said("host"), said("qemu"))),
-            (
-                "Service".to_owned(),
-                "apps/todo-go: Go, net/http, one static binary, the same file on both; GET /todos".to_owned(),
+            html::text(
+                "Command",
+                format!(
+                    "make demo, {}, commit {}; {seconds:.0} s",
+                    said("date"),
+                    said("commit")
+                ),
             ),
-            (
-                "Load".to_owned(),
-                format!("wrk, 1 thread, on the same host, {LOAD_SECONDS} s a run; one guest alive at a time, platforms taking turns"),
+            html::text("Host", format!("{}; {}", said("host"), said("qemu"))),
+            html::text(
+                "Service",
+                "apps/todo-go: Go, net/http, one static binary, the same file on both; GET /todos",
             ),
-            (
-                "Boot".to_owned(),
-                "a connection is attempted every millisecond; the host knows both guests' hardware addresses beforehand".to_owned(),
+            html::text(
+                "Load",
+                format!(
+                    "wrk, 1 thread, on the same host, {LOAD_SECONDS} s a run; one guest alive at a time"
+                ),
+            ),
+            html::text(
+                "Boot",
+                "a connection is attempted every millisecond; the host knows both hardware addresses beforehand",
             ),
         ];
         for platform in &self.platforms {
-            method.push((
-                platform.name().to_owned(),
-                platform.explanation(&about[platform.name()]),
+            let (name, about) = (platform.name(), &about[platform.name()]);
+            method.push(html::text(
+                name,
+                about["kernel"].as_str().unwrap_or_default(),
+            ));
+            method.push(html::code(
+                "",
+                about["command"].as_str().unwrap_or_default(),
             ));
         }
-        method.push((
-            "Raw samples".to_owned(),
-            "demo.jsonl, one JSON object a line".to_owned(),
+        method.push(html::text(
+            "Raw samples",
+            "demo.jsonl, one JSON object a line",
         ));
         method
     }

@@ -98,19 +98,13 @@ impl Platform {
     pub(crate) fn about(&self, machine: Machine) -> Result<Value> {
         Ok(match self {
             Platform::Linux(linux, link) => json!({
-                "kernel": format!("{} of the distribution, unchanged; init is xtask/linux-vm/init.c", linux.release),
+                "kernel": format!("{} as the distribution ships it; the first program is xtask/linux-vm/init.c", linux.release),
                 "command": sh::shown(&linux.command(machine, link)),
             }),
             Platform::Coracle(link) => {
-                json!({ "kernel": "build/coracle-kernel", "command": dry_run(machine, link)? })
+                json!({ "kernel": "build/coracle-kernel, started by `coracle run`; the time of that command is part of the boot", "command": dry_run(machine, link)? })
             }
         })
-    }
-
-    /// [`Platform::about`] as a sentence.
-    pub(crate) fn explanation(&self, about: &Value) -> String {
-        let said = |key: &str| about[key].as_str().unwrap_or_default().to_owned();
-        format!("kernel {}. {}", said("kernel"), said("command"))
     }
 
     /// Starts the service and waits for its first answer, at most `limit`.
