@@ -13,7 +13,7 @@
 //!     Device::Console(console) => {
 //!         let stdio = console.console(timeout_ns);
 //!         let control = console.port("org.coracle.control", timeout_ns);
-//!         …                                      // before the end: console.drain(timeout_ns)
+//!         …                                      // before the end: console.drain(timeout_ns); in a crash write_in_crash
 //!     }
 //!     Device::Entropy(rng) => { rng.fill(&mut seed, timeout_ns); }
 //!     Device::Unknown(_) | Device::Absent => {}

@@ -4,9 +4,11 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use coracle_arch::cpu;
 use coracle_core::device::CharDevice;
 use coracle_core::poll::PollSource;
 use coracle_core::sync::SpinLock;
+use coracle_core::time;
 use coracle_core::{Errno, PollEvents, Result};
 
 use super::input::Input;
@@ -52,6 +54,23 @@ impl Port {
             }),
             source: PollSource::new(),
         }
+    }
+
+    /// Writes in a crash, when another CPU, or this one, may have stopped while it held the port: gives up after
+    /// `timeout_ns`. Returns how much was taken; [`super::VirtioConsole::drain`] sends it.
+    pub fn write_in_crash(&self, mut bytes: &[u8], timeout_ns: u64) -> usize {
+        let deadline_ns = time::now().saturating_add(timeout_ns);
+        let mut done = 0;
+        while !bytes.is_empty() && time::now() <= deadline_ns {
+            if let Some(mut state) = self.state.try_lock() {
+                let taken = state.output.push(bytes);
+                self.pump_output(&mut state);
+                done += taken;
+                bytes = &bytes[taken..];
+            }
+            cpu::relax();
+        }
+        done
     }
 
     /// Provides the port's memory: the device has said that the port exists.
@@ -102,6 +121,11 @@ impl Port {
         };
         self.pump_output(&mut state);
         !state.output.is_empty() && !state.output.is_broken() && state.host == Host::Connected
+    }
+
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> impl Sized + '_ {
+        self.state.lock()
     }
 
     fn pump_output(&self, state: &mut State) {

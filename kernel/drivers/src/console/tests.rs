@@ -167,6 +167,18 @@ fn a_full_port_says_so_and_wakes_the_writer() {
 }
 
 #[test]
+fn a_crash_report_does_not_wait_for_ever() {
+    let (transport, console, port) = single();
+    let held = port.hold();
+    assert_eq!(port.write_in_crash(b"lost", 1000), 0);
+    assert!(!console.drain(1000));
+    drop(held);
+    assert_eq!(port.write_in_crash(b"crash", WAIT_NS), 5);
+    assert_eq!(taken(&transport, 1), b"crash");
+    assert!(console.drain(0));
+}
+
+#[test]
 fn input_wakes_the_reader_and_is_held_back_while_nobody_reads() {
     let (transport, console, port) = single();
     let waiter = Arc::new(Count(AtomicUsize::new(0)));
