@@ -18,7 +18,10 @@ pub mod archive;
 pub mod dev;
 pub mod epoll;
 pub mod eventfd;
+pub mod locks;
 pub mod pipe;
+pub mod signalfd;
+pub mod timerfd;
 pub mod tmpfs;
 pub mod vfs;
 

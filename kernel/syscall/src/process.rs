@@ -127,7 +127,8 @@ impl Process {
         let keep = open.clone(); // a file that finds no place is dropped outside the lock
         let fd = self.fds.lock().insert(open, 0, close_on_exec);
         drop(keep);
-        fd.map(coracle_abi::convert::usize_from_u32).map_err(fd_errno)
+        fd.map(coracle_abi::convert::usize_from_u32)
+            .map_err(fd_errno)
     }
 
     /// The place of a file opened by path, for calls relative to a directory descriptor. `ENOTDIR` for others.

@@ -8,14 +8,10 @@ use coracle_core::file::OpenFile;
 use coracle_core::poll::{PollSource, WaitToken, Waiter};
 use coracle_core::{Errno, PollEvents, Result};
 
-#[cfg(target_os = "none")]
-use coracle_core::thread;
-#[cfg(not(target_os = "none"))]
-mod hosted;
-#[cfg(not(target_os = "none"))]
-use hosted as thread;
+use coracle_core::thread::{self, Wake};
 
-use thread::Wake;
+pub(crate) mod signals;
+pub(crate) mod timeout;
 
 /// Whether a call that a signal interrupts may begin again (`SA_RESTART` of sigaction(2); signal(7) lists both kinds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +108,22 @@ pub fn until_any_ready<T>(
     for (source, token) in attached {
         source.detach(token);
     }
+    result
+}
+
+/// Waits without limit for something that is no file.
+pub fn on_source<T>(
+    source: &PollSource,
+    interrupt: Interrupt,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    match attempt() {
+        Err(Errno::EAGAIN) => {}
+        result => return result,
+    }
+    let token = source.attach(thread::current_waiter(), PollEvents::IN, false);
+    let result = sleep_loop(None, interrupt, attempt);
+    source.detach(token);
     result
 }
 

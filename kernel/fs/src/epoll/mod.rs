@@ -31,7 +31,7 @@ const MAX_NESTING: u32 = 5;
 const BATCH: usize = 16;
 
 /// One reported event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// What is ready.
     pub events: PollEvents,
@@ -152,10 +152,9 @@ impl Epoll {
         Ok(())
     }
 
-    /// `epoll_wait(2)` without waiting: appends at most `max` events to `out` and returns how many.
-    ///
-    /// Allocates nothing if `out` has room.
-    pub fn wait(&self, max: usize, out: &mut Vec<Event>) -> usize {
+    /// `epoll_wait(2)` without waiting: fills `out` from the start and returns how many events there were.
+    pub fn wait(&self, out: &mut [Event]) -> usize {
+        let max = out.len();
         let mut reported = 0;
         // Level-triggered items go back to the list behind these, to be looked at by the next wait.
         let mut left = self.ready.len();
@@ -178,7 +177,7 @@ impl Epoll {
                 };
                 let (event, again) = item.report(open.file().poll());
                 if let Some(event) = event {
-                    out.push(event);
+                    out[reported] = event;
                     reported += 1;
                 }
                 if !again {

@@ -24,7 +24,8 @@ pub struct VnodeFile {
 }
 
 impl VnodeFile {
-    pub(crate) fn new(place: Place, named: Option<(Place, Vec<u8>)>, inner: Arc<dyn File>) -> Self {
+    /// A file at `place`, opened under the name in the directory of `named`, whose transfers go to `inner`.
+    pub fn new(place: Place, named: Option<(Place, Vec<u8>)>, inner: Arc<dyn File>) -> Self {
         Self {
             place,
             named,
@@ -49,6 +50,12 @@ impl VnodeFile {
     /// What transfers go to: the inode, a device, a pipe's end. `EBADF` for `O_PATH`.
     pub fn inner(&self) -> Result<&Arc<dyn File>> {
         self.inner.as_ref().ok_or(Errno::EBADF)
+    }
+
+    /// A number that no other open file description has while this one is open.
+    #[must_use]
+    pub fn description(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     /// The absolute path as `/proc/self/fd` shows it, with ` (deleted)` behind it if the name is gone.
@@ -149,6 +156,8 @@ impl File for VnodeFile {
     }
 
     fn on_release(&self) {
+        let file = || self.metadata().ok().map(|m| (m.device, m.inode));
+        crate::locks::on_close(file, self.description());
         if let Some(inner) = &self.inner {
             inner.on_release();
         }

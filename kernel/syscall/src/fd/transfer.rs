@@ -157,7 +157,7 @@ fn write_to(open: &OpenFile, segments: &[Segment], nowait: bool) -> Result<usize
     let mut src = IoSrc::user(segments)?;
     let result = write_all_of(open, &mut src, nowait, |src| open.write(src));
     if result == Err(Errno::EPIPE) {
-        crate::signals::broken_pipe();
+        wait::signals::broken_pipe();
     }
     result
 }
@@ -276,8 +276,7 @@ pub fn pwritev(fd: Fd, vector: User, count: usize, offset: i64) -> Result<usize>
 }
 
 const READ_FLAGS: u32 = g::RWF_HIPRI | g::RWF_NOWAIT;
-const WRITE_FLAGS: u32 =
-    g::RWF_HIPRI | g::RWF_NOWAIT | g::RWF_APPEND | g::RWF_DSYNC | g::RWF_SYNC;
+const WRITE_FLAGS: u32 = g::RWF_HIPRI | g::RWF_NOWAIT | g::RWF_APPEND | g::RWF_DSYNC | g::RWF_SYNC;
 
 /// `preadv2(2)`; offset -1 means the current position. The sixth register carries the flags.
 pub fn preadv2(
@@ -319,11 +318,13 @@ pub fn pwritev2(
     let append = flags & g::RWF_APPEND != 0 && open.file().is_seekable();
     match offset {
         -1 if append => {
-            let mut at = open.position().lock();
             let mut src = IoSrc::user(segments.as_slice())?;
-            let (count, after) = open.file().write_at(*at, true, &mut src)?;
-            *at = after;
-            Ok(count)
+            write_step(&mut src, |src| {
+                let mut at = open.position().lock();
+                let (count, after) = open.file().write_at(*at, true, src)?;
+                *at = after;
+                Ok(count)
+            })
         }
         -1 => write_to(&open, segments.as_slice(), flags & g::RWF_NOWAIT != 0),
         _ => write_at(&open, segments.as_slice(), position(offset)?, append),

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Timers that are read: timerfd_create(2).
+//!
+//! After an expiry the timer is not armed again before somebody reads or sets it: the expirations meanwhile follow from
+//! the clock. So a short interval costs one interrupt per read, not one per interval.
+
+use alloc::sync::{Arc, Weak};
+use core::any::Any;
+
+use coracle_core::file::{File, Metadata};
+use coracle_core::io::IoDst;
+use coracle_core::poll::PollSource;
+use coracle_core::sync::SpinLock;
+use coracle_core::time;
+use coracle_core::timer::{Timer, TimerTarget};
+
+use crate::{Errno, PollEvents, Result};
+
+/// Which clock absolute times are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Time of day.
+    Realtime,
+    /// Time since boot.
+    Monotonic,
+}
+
+/// `struct itimerspec` in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// First expiry; 0 disarms.
+    pub value_ns: u64,
+    /// Distance of further expiries; 0 for none.
+    pub interval_ns: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// The next expiry, monotonic; 0 if disarmed.
+    next_ns: u64,
+    interval_ns: u64,
+}
+
+impl State {
+    /// Expirations up to `now` that were not read yet.
+    fn expired(&self, now: u64) -> u64 {
+        if self.next_ns == 0 || now < self.next_ns {
+            0
+        } else if self.interval_ns == 0 {
+            1
+        } else {
+            (now - self.next_ns) / self.interval_ns + 1
+        }
+    }
+}
+
+/// A timer with a descriptor.
+pub struct TimerFd {
+    clock: Clock,
+    state: SpinLock<State>,
+    timer: Timer,
+    source: PollSource,
+}
+
+impl TimerFd {
+    /// A disarmed timer.
+    #[must_use]
+    pub fn new(clock: Clock) -> Arc<Self> {
+        Arc::new_cyclic(|me: &Weak<Self>| Self {
+            clock,
+            state: SpinLock::default(),
+            timer: Timer::new(me.clone()),
+            source: PollSource::new(),
+        })
+    }
+
+    /// `timerfd_settime(2)`; returns the old setting.
+    pub fn set(&self, setting: Setting, absolute: bool) -> Setting {
+        let now = time::now();
+        let next_ns = match setting.value_ns {
+            0 => 0,
+            value if !absolute => now.saturating_add(value),
+            value if self.clock == Clock::Monotonic => value,
+            // A time of day that is past expires at once.
+            value => now
+                .saturating_add(value.saturating_sub(time::wall()))
+                .max(1),
+        };
+        let mut state = self.state.lock();
+        let old = left(&state, now);
+        *state = State {
+            next_ns,
+            interval_ns: setting.interval_ns,
+        };
+        // Under the lock, so that two settings arm the timer in the order in which they are stored.
+        if next_ns == 0 {
+            self.timer.cancel();
+        } else {
+            self.timer.arm(next_ns);
+        }
+        old
+    }
+
+    /// `timerfd_gettime(2)`: the time left and the interval.
+    #[must_use]
+    pub fn get(&self) -> Setting {
+        left(&self.state.lock(), time::now())
+    }
+}
+
+fn left(state: &State, now: u64) -> Setting {
+    let value_ns = match (state.next_ns, state.interval_ns) {
+        (0, _) => 0,
+        (next, _) if next > now => next - now,
+        (_, 0) => 0,
+        (next, interval) => interval - (now - next) % interval,
+    };
+    Setting {
+        value_ns,
+        interval_ns: state.interval_ns,
+    }
+}
+
+impl TimerTarget for TimerFd {
+    fn on_timer(&self) {
+        self.source.notify(PollEvents::IN | PollEvents::RDNORM);
+    }
+}
+
+impl File for TimerFd {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, dst: &mut IoDst<'_>) -> Result<usize> {
+        if dst.remaining() < size_of::<u64>() {
+            return Err(Errno::EINVAL);
+        }
+        let mut state = self.state.lock();
+        let count = state.expired(time::now());
+        if count == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let written = dst.write(&count.to_ne_bytes())?;
+        if written < size_of::<u64>() {
+            return Err(Errno::EFAULT);
+        }
+        if state.interval_ns == 0 {
+            state.next_ns = 0;
+        } else {
+            let step = state.interval_ns.saturating_mul(count);
+            state.next_ns = state.next_ns.saturating_add(step);
+            self.timer.arm(state.next_ns);
+        }
+        Ok(written)
+    }
+
+    fn poll(&self) -> PollEvents {
+        if self.state.lock().expired(time::now()) > 0 {
+            PollEvents::IN | PollEvents::RDNORM
+        } else {
+            PollEvents::empty()
+        }
+    }
+
+    fn poll_source(&self) -> Option<&PollSource> {
+        Some(&self.source)
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        Ok(crate::anonymous::metadata())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn read(timer: &TimerFd) -> Result<u64> {
+        let mut out = [0; 8];
+        timer.read(&mut IoDst::kernel(&mut out))?;
+        Ok(u64::from_ne_bytes(out))
+    }
+
+    fn setting(value_ns: u64, interval_ns: u64) -> Setting {
+        Setting {
+            value_ns,
+            interval_ns,
+        }
+    }
+
+    fn sleep(ms: u64) {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+    }
+
+    #[test]
+    fn expirations_are_counted_by_the_clock() {
+        let timer = TimerFd::new(Clock::Monotonic);
+        assert_eq!(
+            (read(&timer), timer.get()),
+            (Err(Errno::EAGAIN), Setting::default())
+        );
+        timer.set(setting(2 * MS, 5 * MS), false);
+        let left = timer.get();
+        assert!(left.value_ns <= 2 * MS && left.interval_ns == 5 * MS);
+        sleep(15);
+        assert!(timer.poll().contains(PollEvents::IN));
+        let count = read(&timer).unwrap();
+        assert!(count >= 3, "{count} expirations in 15 ms");
+        assert!(timer.get().value_ns <= 5 * MS);
+        let old = timer.set(Setting::default(), false);
+        assert_eq!(old.interval_ns, 5 * MS);
+        sleep(10);
+        assert_eq!(read(&timer), Err(Errno::EAGAIN));
+    }
+
+    #[test]
+    fn one_shot_and_absolute_times() {
+        let timer = TimerFd::new(Clock::Monotonic);
+        timer.set(setting(1, 0), true);
+        assert_eq!(read(&timer), Ok(1), "a time that is past");
+        assert_eq!(read(&timer), Err(Errno::EAGAIN));
+        let wall = TimerFd::new(Clock::Realtime);
+        wall.set(setting(time::wall() + 3 * MS, 0), true);
+        assert_eq!(read(&wall), Err(Errno::EAGAIN));
+        sleep(5);
+        assert_eq!(read(&wall), Ok(1));
+    }
+
+    #[test]
+    fn expiry_notifies() {
+        let timer = TimerFd::new(Clock::Monotonic);
+        let epoll = crate::epoll::Epoll::new();
+        let open = coracle_core::file::OpenFile::new(timer.clone(), 0);
+        let interest = crate::epoll::Interest {
+            flags: 1 | 1 << 31,
+            data: 5,
+        };
+        epoll.add(1, &open, interest).unwrap();
+        timer.set(setting(MS, 0), false);
+        sleep(3);
+        coracle_core::timer::expire(time::now());
+        assert_eq!(epoll.wait(&mut [crate::epoll::Event::default(); 4]), 1);
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Positions, sizes and device requests: lseek(2), ioctl(2), ftruncate(2), fallocate(2), fsync(2).
+
+use coracle_abi::convert::usize_from;
+use coracle_abi::raw::{general as g, ioctl as io};
+use coracle_core::user::UserIn;
+use coracle_core::{Errno, Result};
+use coracle_fs::pipe::PipeEnd;
+use coracle_fs::vfs::{Kind, VnodeFile};
+
+use crate::argument::Fd;
+use crate::process::{fd_errno, process};
+
+/// `lseek(2)`
+pub fn lseek(fd: Fd, offset: i64, whence: u32) -> Result<usize> {
+    let open = process().file(fd)?;
+    let file = open.file();
+    if whence > g::SEEK_HOLE {
+        return Err(Errno::EINVAL);
+    }
+    if !file.is_seekable() {
+        return Err(Errno::ESPIPE);
+    }
+    let mut position = open.position().lock();
+    let base = match whence {
+        g::SEEK_SET => 0,
+        g::SEEK_CUR => *position,
+        g::SEEK_END => file.metadata()?.size,
+        _ => {
+            let from = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+            let vnode = open.downcast::<VnodeFile>().ok_or(Errno::EINVAL)?;
+            let found = vnode
+                .place()
+                .inode
+                .seek_content(from, whence == g::SEEK_HOLE)?;
+            *position = found;
+            return Ok(usize_from(found));
+        }
+    };
+    // The sum is at most i64::MAX (EOVERFLOW) and not negative (EINVAL).
+    let target = base.checked_add_signed(offset).ok_or(Errno::EINVAL)?;
+    if i64::try_from(target).is_err() {
+        return Err(if offset < 0 {
+            Errno::EINVAL
+        } else {
+            Errno::EOVERFLOW
+        });
+    }
+    *position = target;
+    Ok(usize_from(target))
+}
+
+/// `ioctl(2)`
+pub fn ioctl(fd: Fd, command: u32, argument: usize) -> Result<usize> {
+    let open = process().file(fd)?;
+    match command {
+        io::FIONBIO => {
+            let on = UserIn::<i32>::new(argument).read()? != 0;
+            open.change_flags(g::O_NONBLOCK, if on { g::O_NONBLOCK } else { 0 });
+            Ok(0)
+        }
+        io::FIOCLEX | io::FIONCLEX => {
+            process()
+                .fds
+                .lock()
+                .set_close_on_exec(fd.index()?, command == io::FIOCLEX)
+                .map_err(fd_errno)?;
+            Ok(0)
+        }
+        io::FIONREAD if is_regular(&open) => {
+            let left = open
+                .file()
+                .metadata()?
+                .size
+                .saturating_sub(*open.position().lock());
+            let left = i32::try_from(left).unwrap_or(i32::MAX);
+            coracle_core::user::UserOut::new(argument).write(left)?;
+            Ok(0)
+        }
+        _ => open.file().ioctl(command, argument),
+    }
+}
+
+fn is_regular(open: &coracle_core::file::OpenFile) -> bool {
+    open.downcast::<VnodeFile>()
+        .is_some_and(|vnode| vnode.place().inode.kind() == Kind::File)
+}
+
+/// `ftruncate(2)`
+pub fn ftruncate(fd: Fd, size: i64) -> Result<usize> {
+    let size = u64::try_from(size).map_err(|_| Errno::EINVAL)?;
+    let open = process().file(fd)?;
+    open.check_writable().map_err(|_| Errno::EINVAL)?;
+    if !is_regular(&open) {
+        return Err(Errno::EINVAL);
+    }
+    open.file().truncate(size)?;
+    Ok(0)
+}
+
+/// `fallocate(2)`
+pub fn fallocate(fd: Fd, mode: u32, offset: i64, len: i64) -> Result<usize> {
+    let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+    let len = u64::try_from(len)
+        .ok()
+        .filter(|len| *len > 0)
+        .ok_or(Errno::EINVAL)?;
+    let open = process().file(fd)?;
+    open.check_writable()?;
+    match open.downcast::<VnodeFile>().map(|v| v.place().inode.kind()) {
+        Some(Kind::File) => {}
+        Some(Kind::Directory) => return Err(Errno::EISDIR),
+        Some(Kind::Fifo) => return Err(Errno::ESPIPE),
+        None if open.downcast::<PipeEnd>().is_some() => return Err(Errno::ESPIPE),
+        _ => return Err(Errno::ENODEV),
+    }
+    open.file().allocate(mode, offset, len)?;
+    Ok(0)
+}
+
+/// `fsync(2)`
+pub fn fsync(fd: Fd) -> Result<usize> {
+    process().file(fd)?.file().sync()?;
+    Ok(0)
+}
+
+/// `fdatasync(2)`
+pub fn fdatasync(fd: Fd) -> Result<usize> {
+    fsync(fd)
+}
+
+/// `sync(2)`: every file system is in memory, so nothing is behind.
+pub fn sync() -> Result<usize> {
+    Ok(0)
+}
+
+/// `posix_fadvise(2)`: all content is in memory, so advice has no effect.
+pub fn fadvise64(fd: Fd, _offset: i64, len: i64, advice: u32) -> Result<usize> {
+    let open = process().file(fd)?;
+    if open.downcast::<PipeEnd>().is_some() {
+        return Err(Errno::ESPIPE);
+    }
+    if len < 0 || advice > g::POSIX_FADV_NOREUSE {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
+}
+
+/// `readahead(2)`: content is in memory already.
+pub fn readahead(fd: Fd, _offset: i64, _count: usize) -> Result<usize> {
+    let open = process().file(fd)?;
+    open.check_readable()?;
+    if !is_regular(&open) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
+}

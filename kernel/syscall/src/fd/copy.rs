@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From file to file inside the kernel: sendfile(2), copy_file_range(2).
+
+use alloc::sync::Arc;
+use alloc::vec;
+
+use coracle_abi::convert::u64_from;
+use coracle_abi::raw::general as g;
+use coracle_core::file::OpenFile;
+use coracle_core::io::{IoDst, IoSrc};
+use coracle_core::user::{User, UserIn, UserOut};
+use coracle_core::{Errno, PollEvents, Result};
+use coracle_fs::vfs::{Kind, VnodeFile};
+
+use crate::argument::Fd;
+use crate::process::process;
+use crate::wait::{self, Wait};
+
+/// Bytes on their way at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// Most bytes of one call, as for read(2).
+const MAX_TRANSFER: usize = 0x7fff_f000;
+
+/// The position that a copy reads or writes at: the file's own, or one that the application keeps.
+struct Position {
+    at: u64,
+    kept_at: User,
+}
+
+impl Position {
+    fn read(open: &OpenFile, offset: User) -> Result<Self> {
+        let at = match UserIn::<i64>::new(offset.0).optional() {
+            None => *open.position().lock(),
+            Some(offset) => u64::try_from(offset.read()?).map_err(|_| Errno::EINVAL)?,
+        };
+        Ok(Self {
+            at,
+            kept_at: offset,
+        })
+    }
+
+    fn store(&self, open: &OpenFile) -> Result<()> {
+        match UserOut::<i64>::new(self.kept_at.0).optional() {
+            None => *open.position().lock() = self.at,
+            Some(offset) => offset.write(self.at.cast_signed())?,
+        }
+        Ok(())
+    }
+}
+
+/// Moves up to `count` bytes: fills a chunk from `read(position)`, passes it to `write`, and counts what arrived.
+fn pump(
+    from: &mut Position,
+    count: usize,
+    read: impl Fn(u64, &mut IoDst<'_>) -> Result<usize>,
+    mut write: impl FnMut(&mut IoSrc<'_>) -> Result<usize>,
+) -> Result<usize> {
+    let mut chunk = vec![0; count.min(CHUNK)];
+    let mut total = 0;
+    while total < count {
+        let want = (count - total).min(CHUNK);
+        let step =
+            read(from.at, &mut IoDst::kernel(&mut chunk[..want])).and_then(|got| match got {
+                0 => Ok((0, 0)),
+                _ => write(&mut IoSrc::kernel(&chunk[..got])).map(|put| (got, put)),
+            });
+        match step {
+            Ok((got, put)) => {
+                total += put;
+                from.at += u64_from(put);
+                if put < got || got == 0 {
+                    break;
+                }
+            }
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+/// `sendfile(2)`
+pub fn sendfile(out: Fd, input: Fd, offset: User, count: usize) -> Result<usize> {
+    let source = process().file(input)?;
+    let sink = process().file(out)?;
+    source.check_readable()?;
+    sink.check_writable()?;
+    if !source.file().is_seekable() {
+        return Err(if offset.0 == 0 {
+            Errno::EINVAL
+        } else {
+            Errno::ESPIPE
+        });
+    }
+    if sink.flags() & g::O_APPEND != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut from = Position::read(&source, offset)?;
+    let result = pump(
+        &mut from,
+        count.min(MAX_TRANSFER),
+        |at, dst| source.file().read_at(at, dst),
+        |src| wait::unless_nonblocking(&sink, Wait::new(PollEvents::OUT), || sink.write(src)),
+    );
+    if result == Err(Errno::EPIPE) {
+        wait::signals::broken_pipe();
+    }
+    let moved = result?;
+    from.store(&source)?;
+    Ok(moved)
+}
+
+fn regular(open: &Arc<OpenFile>) -> Result<&VnodeFile> {
+    let file = open.downcast::<VnodeFile>().ok_or(Errno::EINVAL)?;
+    match file.place().inode.kind() {
+        Kind::File => Ok(file),
+        Kind::Directory => Err(Errno::EISDIR),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `copy_file_range(2)`
+pub fn copy_file_range(
+    input: Fd,
+    offset_in: User,
+    out: Fd,
+    offset_out: User,
+    len: usize,
+    flags: u32,
+) -> Result<usize> {
+    let source = process().file(input)?;
+    let sink = process().file(out)?;
+    let (a, b) = (regular(&source)?, regular(&sink)?);
+    source.check_readable()?;
+    sink.check_writable()?;
+    if sink.flags() & g::O_APPEND != 0 {
+        return Err(Errno::EBADF);
+    }
+    if flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut from = Position::read(&source, offset_in)?;
+    let mut to = Position::read(&sink, offset_out)?;
+    let len = len.min(MAX_TRANSFER);
+    let overlap = from.at.abs_diff(to.at) < u64_from(len);
+    if a.place().is_same(b.place()) && overlap {
+        return Err(Errno::EINVAL);
+    }
+    let moved = pump(
+        &mut from,
+        len,
+        |at, dst| source.file().read_at(at, dst),
+        |src| {
+            let (count, after) = sink.file().write_at(to.at, false, src)?;
+            to.at = after;
+            Ok(count)
+        },
+    )?;
+    from.store(&source)?;
+    to.store(&sink)?;
+    Ok(moved)
+}

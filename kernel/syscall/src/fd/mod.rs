@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! System calls on file descriptors.
+
+mod control;
+mod copy;
+mod create;
+mod epoll;
+mod fcntl;
+mod poll;
+mod select;
+mod table;
+mod timer;
+pub(crate) mod transfer;
+
+pub use control::{
+    fadvise64, fallocate, fdatasync, fsync, ftruncate, ioctl, lseek, readahead, sync,
+};
+pub use copy::{copy_file_range, sendfile};
+pub use create::{
+    epoll_create, epoll_create1, eventfd, eventfd2, memfd_create, pipe, pipe2, signalfd, signalfd4,
+    timerfd_create,
+};
+pub use epoll::{epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait};
+pub use fcntl::{fcntl, flock};
+pub use poll::{poll, ppoll};
+pub use select::{pselect6, select};
+pub use table::{close, close_range, dup, dup2, dup3};
+pub use timer::{timerfd_gettime, timerfd_settime};
+pub use transfer::{
+    pread64, preadv, preadv2, pwrite64, pwritev, pwritev2, read, readv, write, writev,
+};
