@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//! IPv6 neighbour discovery (RFC 4861): asking for neighbours, being found, and learning the default router.
+
+use alloc::sync::Arc;
+
+use coracle_core::packet::{HEADROOM, PacketBuf};
+
+use crate::address::Address;
+use crate::ip::IpMeta;
+use crate::link::Interface;
+use crate::stack::NetStack;
+use crate::wire::icmp::{self, Icmp};
+use crate::wire::ndp::{
+    NEIGHBOUR_ADVERT, NEIGHBOUR_SOLICIT, Neighbour, ROUTER_ADVERT, ROUTER_SOLICIT, RouterAdvert,
+    SOURCE_LINK, TARGET_LINK,
+};
+
+/// Flags of an advertisement: it answers a solicitation; it overrides what was known.
+const SOLICITED: u32 = 1 << 30;
+const OVERRIDE: u32 = 1 << 29;
+
+impl NetStack {
+    pub(super) fn input_ndp(&self, meta: &IpMeta<'_>, message: &Icmp, bytes: &[u8], now: u64) {
+        let interface = meta.interface;
+        match message.kind {
+            NEIGHBOUR_SOLICIT => {
+                let Some(ask) = Neighbour::parse(bytes, SOURCE_LINK) else {
+                    return;
+                };
+                let target = Address::from_v6(ask.target);
+                if !interface.has_address(target) {
+                    return;
+                }
+                if let Some(mac) = ask.link.filter(|_| meta.source.is_unicast()) {
+                    self.neighbour_learned(interface, meta.source, mac, true, now);
+                }
+                let to = Some(meta.source).filter(|s| s.is_unicast());
+                self.advertise_neighbour(interface, target, to, now);
+            }
+            NEIGHBOUR_ADVERT => {
+                let Some(answer) = Neighbour::parse(bytes, TARGET_LINK) else {
+                    return;
+                };
+                if let Some(mac) = answer.link {
+                    let target = Address::from_v6(answer.target);
+                    self.neighbour_learned(interface, target, mac, false, now);
+                }
+            }
+            ROUTER_ADVERT if meta.source.is_v6_link_local() => {
+                let Some(advert) = RouterAdvert::parse(bytes) else {
+                    return;
+                };
+                if let Some(mac) = advert.link {
+                    self.neighbour_learned(interface, meta.source, mac, true, now);
+                }
+                let has_default = self
+                    .routes
+                    .lock()
+                    .all()
+                    .iter()
+                    .any(|r| !r.destination.address.is_v4() && r.destination.length == 0);
+                if advert.lifetime_s > 0 && !has_default {
+                    self.add_default_route(interface, meta.source);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks who has the IPv6 address `target`. The question always goes to its group: one to the address itself would
+    /// go through the neighbour cache and ask again.
+    pub(crate) fn solicit_neighbour(&self, interface: &Arc<Interface>, target: Address, now: u64) {
+        let body = Neighbour::emit(target.v6(), SOURCE_LINK, interface.mac);
+        let to = target.solicited_node();
+        self.send_ndp(interface, to, None, NEIGHBOUR_SOLICIT, 0, &body, now);
+    }
+
+    /// Tells `to`, or all hosts, our hardware address.
+    pub(crate) fn advertise_neighbour(
+        &self,
+        interface: &Arc<Interface>,
+        address: Address,
+        to: Option<Address>,
+        now: u64,
+    ) {
+        let body = Neighbour::emit(address.v6(), TARGET_LINK, interface.mac);
+        let flags = OVERRIDE | if to.is_some() { SOLICITED } else { 0 };
+        let to = to.unwrap_or(all_nodes());
+        self.send_ndp(
+            interface,
+            to,
+            Some(address),
+            NEIGHBOUR_ADVERT,
+            flags,
+            &body,
+            now,
+        );
+    }
+
+    /// Asks for routers.
+    pub(crate) fn solicit_router(&self, interface: &Arc<Interface>, now: u64) {
+        let mut body = [0; 8];
+        body[0] = SOURCE_LINK;
+        body[1] = 1;
+        body[2..].copy_from_slice(&interface.mac);
+        let from = interface.link_local();
+        self.send_ndp(
+            interface,
+            all_routers(),
+            from,
+            ROUTER_SOLICIT,
+            0,
+            &body,
+            now,
+        );
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
+    fn send_ndp(
+        &self,
+        interface: &Interface,
+        to: Address,
+        from: Option<Address>,
+        kind: u8,
+        flags: u32,
+        body: &[u8],
+        now: u64,
+    ) {
+        let header = Icmp {
+            kind,
+            code: 0,
+            id: 0,
+            rest: flags,
+        };
+        let mut message = PacketBuf::new(HEADROOM, icmp::HEADER + body.len());
+        message.append(icmp::HEADER).copy_from_slice(&header.emit());
+        message.append(body.len()).copy_from_slice(body);
+        self.send_icmp(to, from, Some(interface.index), message, 255, now);
+    }
+}
+
+fn all_nodes() -> Address {
+    Address::from_v6(core::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1))
+}
+
+fn all_routers() -> Address {
+    Address::from_v6(core::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2))
+}

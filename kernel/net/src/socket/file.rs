@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The file behind a socket's descriptor.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use coracle_core::file::{File, Metadata, OpenFile};
+use coracle_core::io::{IoDst, IoSrc};
+use coracle_core::memory::Page;
+use coracle_core::poll::PollSource;
+use coracle_core::{Errno, PollEvents, Result};
+
+use super::Shutdown;
+use super::address::SocketAddress;
+use super::linux::{
+    AF_INET, AF_INET6, MSG_ERRQUEUE, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC, SOCK_DGRAM, SOCK_MAX,
+    SOCK_STREAM,
+};
+use crate::stack::NetStack;
+use crate::tcp::TcpSocket;
+use crate::udp::UdpSocket;
+use crate::wire::protocol;
+
+/// What a socket is, by family and type.
+pub(super) enum Kind {
+    Tcp(Arc<TcpSocket>),
+    Udp(Arc<UdpSocket>),
+}
+
+/// A socket of any family.
+pub struct SocketFile {
+    pub(super) stack: Arc<NetStack>,
+    pub(super) kind: Kind,
+    inode: u64,
+    /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in nanoseconds, 0 for none.
+    pub(super) receive_timeout: AtomicU64,
+    pub(super) send_timeout: AtomicU64,
+}
+
+static NEXT_INODE: AtomicU64 = AtomicU64::new(1000);
+
+/// Everything about a message but its bytes.
+#[derive(Default)]
+pub struct SendRequest<'a> {
+    /// Where to; `None` for the peer.
+    pub to: Option<&'a SocketAddress>,
+    /// `MSG_*` bits. `MSG_DONTWAIT` and `MSG_NOSIGNAL` are the caller's business.
+    pub flags: u32,
+    /// Control messages.
+    pub control: Vec<ControlMessage>,
+}
+
+/// What a receive call got besides the bytes.
+#[derive(Default)]
+pub struct Received {
+    /// The result of the call: bytes copied, or with `MSG_TRUNC` the length of the datagram.
+    pub count: usize,
+    /// From where, if the socket's type has that.
+    pub from: Option<SocketAddress>,
+    /// `msg_flags`: `MSG_TRUNC` if the datagram was longer than the buffer.
+    pub flags: u32,
+    /// Control messages.
+    pub control: Vec<ControlMessage>,
+}
+
+/// A control message of `sendmsg(2)` and `recvmsg(2)` (`cmsg(3)`).
+pub enum ControlMessage {
+    /// `SCM_RIGHTS`: open file descriptions.
+    Rights(Vec<Arc<OpenFile>>),
+    /// Any other one, as bytes.
+    Other {
+        /// `cmsg_level`.
+        level: u32,
+        /// `cmsg_type`.
+        kind: u32,
+        /// The data behind the header.
+        data: Vec<u8>,
+    },
+}
+
+impl SocketFile {
+    fn from_kind(stack: &Arc<NetStack>, kind: Kind) -> Arc<Self> {
+        Arc::new(Self {
+            stack: stack.clone(),
+            kind,
+            inode: NEXT_INODE.fetch_add(1, Ordering::Relaxed),
+            receive_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+        })
+    }
+
+    /// `socket(2)`. `kind` without `SOCK_NONBLOCK` and `SOCK_CLOEXEC`. `EAFNOSUPPORT`, `EINVAL`, `ESOCKTNOSUPPORT`,
+    /// `EPROTONOSUPPORT`.
+    pub fn new(stack: &Arc<NetStack>, domain: u32, kind: u32, protocol: u32) -> Result<Arc<Self>> {
+        if kind >= SOCK_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let v6 = match u16::try_from(domain) {
+            Ok(AF_INET) => false,
+            Ok(AF_INET6) => true,
+            _ => return Err(Errno::EAFNOSUPPORT),
+        };
+        let protocol = u8::try_from(protocol).map_err(|_| Errno::EPROTONOSUPPORT)?;
+        let kind = match (kind, protocol) {
+            (SOCK_STREAM, 0 | protocol::TCP) => Kind::Tcp(TcpSocket::new(v6)),
+            (SOCK_DGRAM, 0 | protocol::UDP) => Kind::Udp(UdpSocket::new(v6)),
+            (SOCK_STREAM | SOCK_DGRAM, _) => return Err(Errno::EPROTONOSUPPORT),
+            _ => return Err(Errno::ESOCKTNOSUPPORT),
+        };
+        Ok(Self::from_kind(stack, kind))
+    }
+
+    /// The stack this socket belongs to.
+    #[must_use]
+    pub fn stack(&self) -> &Arc<NetStack> {
+        &self.stack
+    }
+
+    /// The inode number in `fstat` and in `/proc/self/fd/N` (`socket:[N]`).
+    #[must_use]
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// `SO_RCVTIMEO` in nanoseconds.
+    #[must_use]
+    pub fn receive_timeout_ns(&self) -> Option<u64> {
+        Some(self.receive_timeout.load(Ordering::Relaxed)).filter(|t| *t > 0)
+    }
+
+    /// `SO_SNDTIMEO` in nanoseconds.
+    #[must_use]
+    pub fn send_timeout_ns(&self) -> Option<u64> {
+        Some(self.send_timeout.load(Ordering::Relaxed)).filter(|t| *t > 0)
+    }
+
+    /// `bind(2)`.
+    pub fn bind(&self, to: &SocketAddress) -> Result<()> {
+        match &self.kind {
+            Kind::Tcp(socket) => socket.bind(&self.stack, to.endpoint(socket.v6)?),
+            Kind::Udp(socket) => socket.bind(&self.stack, to.endpoint(socket.v6)?),
+        }
+    }
+
+    /// `listen(2)`.
+    pub fn listen(&self, backlog: i32) -> Result<()> {
+        match &self.kind {
+            Kind::Tcp(socket) => socket.listen(&self.stack, backlog),
+            Kind::Udp(_) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// `accept(2)`: the new socket and its peer. `EAGAIN` if nobody waits.
+    pub fn accept(&self) -> Result<(Arc<Self>, SocketAddress)> {
+        match &self.kind {
+            Kind::Tcp(listener) => {
+                let socket = listener.accept()?;
+                let peer = socket.flow_remote();
+                let address = SocketAddress::from_endpoint(peer, listener.v6);
+                let file = Self::from_kind(&self.stack, Kind::Tcp(socket));
+                for (to, from) in [
+                    (&file.receive_timeout, &self.receive_timeout),
+                    (&file.send_timeout, &self.send_timeout),
+                ] {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                Ok((file, address))
+            }
+            Kind::Udp(_) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// `connect(2)`. A TCP socket answers `EINPROGRESS` when it begins and `EALREADY` until it is done: a blocking
+    /// caller waits for `OUT` and calls again; the call that finds it done returns the result.
+    pub fn connect(&self, to: &SocketAddress) -> Result<()> {
+        match &self.kind {
+            Kind::Tcp(_) if *to == SocketAddress::Unspecified => self.shutdown(Shutdown {
+                read: true,
+                write: true,
+            }),
+            Kind::Tcp(socket) => {
+                let to = to.endpoint(socket.v6)?;
+                socket.connect(&self.stack, to, self.stack.now())
+            }
+            Kind::Udp(socket) => match to {
+                SocketAddress::Unspecified => socket.connect(&self.stack, None),
+                to => socket.connect(&self.stack, Some(to.endpoint(socket.v6)?)),
+            },
+        }
+    }
+
+    /// `sendmsg(2)`: returns how many bytes were taken. `EAGAIN` if there is no room; `EPIPE` (the caller raises
+    /// `SIGPIPE`) if this side is closed.
+    pub fn send(&self, src: &mut IoSrc<'_>, request: &SendRequest<'_>) -> Result<usize> {
+        if request.flags & MSG_OOB != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let now = self.stack.now();
+        match &self.kind {
+            Kind::Tcp(socket) => {
+                let more = request.flags & MSG_MORE != 0;
+                socket.send(&self.stack, src, more, now)
+            }
+            Kind::Udp(socket) => {
+                let to = match request.to {
+                    None | Some(SocketAddress::Unspecified) => None,
+                    Some(to) => Some(to.endpoint(socket.v6)?),
+                };
+                socket.send(&self.stack, src, to, now)
+            }
+        }
+    }
+
+    /// `recvmsg(2)`. `EAGAIN` if nothing has arrived.
+    pub fn receive(&self, dst: &mut IoDst<'_>, flags: u32) -> Result<Received> {
+        if flags & MSG_ERRQUEUE != 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let peek = flags & MSG_PEEK != 0;
+        match &self.kind {
+            Kind::Tcp(socket) => {
+                if flags & MSG_OOB != 0 {
+                    return Err(Errno::EINVAL); // no urgent data
+                }
+                let discard = flags & MSG_TRUNC != 0 && !peek;
+                let now = self.stack.now();
+                let count = socket.receive(&self.stack, dst, peek, discard, now)?;
+                Ok(Received {
+                    count,
+                    ..Received::default()
+                })
+            }
+            Kind::Udp(socket) => {
+                if flags & MSG_OOB != 0 {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                let got = socket.receive(dst, peek)?;
+                let cut = got.len > got.copied;
+                let whole = flags & MSG_TRUNC != 0;
+                Ok(Received {
+                    count: if whole { got.len } else { got.copied },
+                    from: Some(SocketAddress::from_endpoint(got.source, socket.v6)),
+                    flags: if cut { MSG_TRUNC } else { 0 },
+                    control: self.packet_info(&got),
+                })
+            }
+        }
+    }
+
+    /// Sends part of a page from where it lies (`sendfile(2)`): returns how many bytes were taken. The page may change
+    /// until it is acknowledged, as on Linux. `EOPNOTSUPP` for sockets that are no streams: copy instead.
+    pub fn send_page(&self, page: &Page, offset: usize, len: usize, more: bool) -> Result<usize> {
+        match &self.kind {
+            Kind::Tcp(socket) => {
+                let now = self.stack.now();
+                socket.send_page(&self.stack, page, offset, len, more, now)
+            }
+            Kind::Udp(_) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// `shutdown(2)`.
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        match &self.kind {
+            Kind::Tcp(socket) => socket.shutdown(&self.stack, how, self.stack.now()),
+            Kind::Udp(socket) => socket.shutdown(how),
+        }
+    }
+
+    /// `getsockname(2)`.
+    pub fn local_address(&self) -> Result<SocketAddress> {
+        Ok(match &self.kind {
+            Kind::Tcp(socket) => SocketAddress::from_endpoint(socket.local(), socket.v6),
+            Kind::Udp(socket) => SocketAddress::from_endpoint(socket.local(), socket.v6),
+        })
+    }
+
+    /// `getpeername(2)`.
+    pub fn peer_address(&self) -> Result<SocketAddress> {
+        Ok(match &self.kind {
+            Kind::Tcp(socket) => SocketAddress::from_endpoint(socket.peer()?, socket.v6),
+            Kind::Udp(socket) => SocketAddress::from_endpoint(socket.peer()?, socket.v6),
+        })
+    }
+}
+
+impl File for SocketFile {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, dst: &mut IoDst<'_>) -> Result<usize> {
+        match &self.kind {
+            Kind::Tcp(socket) => socket.receive(&self.stack, dst, false, false, self.stack.now()),
+            Kind::Udp(socket) => socket.receive(dst, false).map(|r| r.copied),
+        }
+    }
+
+    fn write(&self, src: &mut IoSrc<'_>) -> Result<usize> {
+        match &self.kind {
+            Kind::Tcp(socket) => socket.send(&self.stack, src, false, self.stack.now()),
+            Kind::Udp(_) => self.send(src, &SendRequest::default()),
+        }
+    }
+
+    fn poll(&self) -> PollEvents {
+        match &self.kind {
+            Kind::Tcp(socket) => socket.poll(),
+            Kind::Udp(socket) => socket.poll(),
+        }
+    }
+
+    fn poll_source(&self) -> Option<&PollSource> {
+        Some(match &self.kind {
+            Kind::Tcp(socket) => &socket.poll,
+            Kind::Udp(socket) => &socket.poll,
+        })
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        Ok(Metadata {
+            device: 8, // sockfs
+            inode: self.inode,
+            mode: coracle_abi::raw::general::S_IFSOCK | 0o777,
+            links: 1,
+            ..Metadata::default()
+        })
+    }
+
+    fn ioctl(&self, command: u32, argument: usize) -> Result<usize> {
+        self.socket_ioctl(command, argument)
+    }
+
+    fn on_release(&self) {
+        match &self.kind {
+            Kind::Tcp(socket) => socket.close(&self.stack, self.stack.now()),
+            Kind::Udp(socket) => socket.close(&self.stack),
+        }
+        self.stack.flush();
+    }
+}

@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+//! UDP (RFC 768, `udp(7)`).
+
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+
+use coracle_core::io::{IoDst, IoSrc};
+use coracle_core::packet::{HEADROOM, PacketBuf, TxPacket};
+use coracle_core::poll::PollSource;
+use coracle_core::sync::SpinLock;
+use coracle_core::{Errno, PollEvents, Result};
+
+use crate::address::{Address, Endpoint, Flow};
+use crate::icmp::DeliveryError;
+use crate::ip::{IpHeader, IpMeta, checksum_in_place};
+use crate::link::Path;
+use crate::map::HashKey;
+use crate::ports::{Binding, PortTable};
+use crate::socket::Shutdown;
+use crate::stack::{NetStack, Transport};
+use crate::wire::checksum::Sum;
+use crate::wire::protocol;
+use crate::wire::udp::{self, Udp};
+
+/// Longest payload: a 16-bit length less the header.
+const LONGEST: usize = 65_535 - udp::HEADER - 20;
+/// What one queued datagram costs besides its payload: many empty datagrams must not be free.
+const OVERHEAD: usize = 256;
+
+pub(crate) struct UdpTables {
+    ports: PortTable<UdpSocket>,
+}
+
+impl UdpTables {
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self {
+            ports: PortTable::new(key),
+        }
+    }
+}
+
+/// Settings of a UDP socket (`socket(7)`, `ip(7)`).
+#[derive(Clone, Debug)]
+pub(crate) struct UdpOptions {
+    pub(crate) reuse_address: bool,
+    pub(crate) reuse_port: bool,
+    pub(crate) v6_only: bool,
+    pub(crate) broadcast: bool,
+    pub(crate) receive_buffer: usize,
+    pub(crate) send_buffer: usize,
+    pub(crate) ttl: u8,
+    pub(crate) multicast_ttl: u8,
+    pub(crate) multicast_loop: bool,
+    pub(crate) multicast_interface: Option<usize>,
+    pub(crate) tos: u8,
+    /// `IP_PKTINFO` and `IPV6_RECVPKTINFO`.
+    pub(crate) packet_info: bool,
+    /// Groups joined, each on an interface.
+    pub(crate) groups: Vec<(Address, usize)>,
+}
+
+impl Default for UdpOptions {
+    fn default() -> Self {
+        Self {
+            reuse_address: false,
+            reuse_port: false,
+            v6_only: false,
+            broadcast: false,
+            receive_buffer: 212_992,
+            send_buffer: 212_992,
+            ttl: 64,
+            multicast_ttl: 1,
+            multicast_loop: true,
+            multicast_interface: None,
+            tos: 0,
+            packet_info: false,
+            groups: Vec::new(),
+        }
+    }
+}
+
+/// A received datagram.
+pub(crate) struct Datagram {
+    buf: PacketBuf,
+    pub(crate) source: Endpoint,
+    pub(crate) destination: Address,
+    /// Index of the interface it came in by, from 0.
+    pub(crate) interface: usize,
+}
+
+struct Inner {
+    options: UdpOptions,
+    local: Endpoint,
+    bound: bool,
+    peer: Option<Endpoint>,
+    /// The way to the last destination.
+    path: Option<(Address, Path)>,
+    queue: VecDeque<Datagram>,
+    /// Bytes in the queue, with their overhead.
+    queued: usize,
+    error: Option<Errno>,
+    shutdown: Shutdown,
+}
+
+/// A UDP socket.
+pub(crate) struct UdpSocket {
+    pub(crate) poll: PollSource,
+    pub(crate) v6: bool,
+    me: Weak<Self>,
+    inner: SpinLock<Inner>,
+}
+
+/// What a receive call got, besides the bytes.
+pub(crate) struct UdpReceived {
+    /// Bytes copied.
+    pub(crate) copied: usize,
+    /// Length of the datagram.
+    pub(crate) len: usize,
+    pub(crate) source: Endpoint,
+    pub(crate) destination: Address,
+    pub(crate) interface: usize,
+}
+
+const READABLE: PollEvents = PollEvents::IN.union(PollEvents::RDNORM);
+
+impl UdpSocket {
+    pub(crate) fn new(v6: bool) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            poll: PollSource::new(),
+            v6,
+            me: me.clone(),
+            inner: SpinLock::new(Inner {
+                options: UdpOptions::default(),
+                local: Endpoint::new(if v6 { Address::ANY_V6 } else { Address::ANY_V4 }, 0),
+                bound: false,
+                peer: None,
+                path: None,
+                queue: VecDeque::new(),
+                queued: 0,
+                error: None,
+                shutdown: Shutdown::default(),
+            }),
+        })
+    }
+
+    /// `bind(2)`.
+    pub(crate) fn bind(&self, stack: &NetStack, to: Endpoint) -> Result<()> {
+        let me = self.me.upgrade().ok_or(Errno::EINVAL)?;
+        let mut inner = self.inner.lock();
+        if inner.bound {
+            return Err(Errno::EINVAL);
+        }
+        let address = to.address;
+        let known = address.is_unspecified()
+            || address.is_multicast()
+            || stack.is_local(address)
+            || stack.is_broadcast(address);
+        if !known {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        let port = stack.udp.ports.bind(&me, to.port, inner.binding(address))?;
+        inner.local = Endpoint::new(address, port);
+        inner.bound = true;
+        drop(inner);
+        if to.port != 0 {
+            stack.announce_listen(Transport::Udp, port);
+        }
+        Ok(())
+    }
+
+    fn ensure_bound(&self, stack: &NetStack) -> Result<()> {
+        if self.inner.lock().bound {
+            return Ok(());
+        }
+        let any = if self.v6 {
+            Address::ANY_V6
+        } else {
+            Address::ANY_V4
+        };
+        match self.bind(stack, Endpoint::new(any, 0)) {
+            Err(Errno::EINVAL) => Ok(()), // another thread was quicker
+            other => other,
+        }
+    }
+
+    /// `connect(2)`: `None` dissolves the association.
+    pub(crate) fn connect(&self, stack: &NetStack, peer: Option<Endpoint>) -> Result<()> {
+        if peer.is_some() {
+            self.ensure_bound(stack)?;
+        }
+        let me = self.me.upgrade().ok_or(Errno::EINVAL)?;
+        let mut inner = self.inner.lock();
+        if let Some(peer) = peer {
+            if peer.address == Address::BROADCAST && !inner.options.broadcast {
+                return Err(Errno::EACCES);
+            }
+            let chosen = Some(inner.local.address);
+            let path = stack.route(peer.address, chosen, None)?;
+            inner.local.address = path.source;
+            inner.path = Some((peer.address, path));
+        } else {
+            inner.path = None;
+        }
+        inner.peer = peer;
+        let binding = inner.binding(inner.local.address);
+        let port = inner.local.port;
+        drop(inner);
+        stack.udp.ports.update(&me, port, |b| *b = binding);
+        Ok(())
+    }
+
+    /// Sends one datagram to `to`, or to the peer.
+    pub(crate) fn send(
+        &self,
+        stack: &NetStack,
+        src: &mut IoSrc<'_>,
+        to: Option<Endpoint>,
+        now: u64,
+    ) -> Result<usize> {
+        let len = src.remaining();
+        if len > LONGEST {
+            return Err(Errno::EMSGSIZE);
+        }
+        {
+            let mut inner = self.inner.lock();
+            if inner.shutdown.write {
+                return Err(Errno::EPIPE);
+            }
+            if let Some(error) = inner.error.take() {
+                return Err(error);
+            }
+            if to.is_none() && inner.peer.is_none() {
+                return Err(Errno::EDESTADDRREQ);
+            }
+        }
+        if to.is_some_and(|to| to.port == 0) {
+            return Err(Errno::EINVAL);
+        }
+        self.ensure_bound(stack)?;
+        // The payload is copied before the lock is taken and before anything changes.
+        let start = src.done();
+        let mut head = PacketBuf::new(HEADROOM, len);
+        let copied = src.read(head.append(len));
+        if copied != Ok(len) {
+            src.rewind(start);
+            return Err(Errno::EFAULT);
+        }
+        let mut inner = self.inner.lock();
+        let destination = to.or(inner.peer).ok_or(Errno::EDESTADDRREQ)?;
+        let options = &inner.options;
+        let address = destination.address;
+        if (address == Address::BROADCAST || stack.is_broadcast(address)) && !options.broadcast {
+            return Err(Errno::EACCES);
+        }
+        let ttl = if address.is_multicast() {
+            options.multicast_ttl
+        } else {
+            options.ttl
+        };
+        let (tos, out) = (options.tos, options.multicast_interface);
+        let cached = inner.path.take().filter(|(to, _)| *to == address);
+        let mut path = match cached {
+            Some((_, path)) => path,
+            None => {
+                let out = out.filter(|_| address.is_multicast());
+                stack.route(address, Some(inner.local.address), out)?
+            }
+        };
+        Udp {
+            source: inner.local.port,
+            destination: destination.port,
+            len: udp::HEADER + len,
+            has_checksum: true,
+        }
+        .emit(head.prepend(udp::HEADER));
+        let mut packet = TxPacket::new(head);
+        checksum_in_place(&mut packet, &path, address, protocol::UDP, udp::CHECKSUM);
+        let header = IpHeader {
+            destination: address,
+            protocol: protocol::UDP,
+            ttl,
+            tos,
+        };
+        if address.is_multicast() && inner.options.multicast_loop {
+            stack.loop_back_copy(&path, &packet, header, now);
+        }
+        stack.send_ip(&mut path, packet, header, now);
+        inner.path = Some((address, path));
+        stack.counters.udp_sent.bump();
+        Ok(len)
+    }
+
+    /// Takes a datagram. `EAGAIN` if there is none.
+    pub(crate) fn receive(&self, dst: &mut IoDst<'_>, peek: bool) -> Result<UdpReceived> {
+        let mut inner = self.inner.lock();
+        if let Some(error) = inner.error.take() {
+            return Err(error);
+        }
+        let Some(first) = inner.queue.front() else {
+            if inner.shutdown.read {
+                return Ok(UdpReceived {
+                    copied: 0,
+                    len: 0,
+                    source: inner.local,
+                    destination: inner.local.address,
+                    interface: 0,
+                });
+            }
+            return Err(Errno::EAGAIN);
+        };
+        let len = first.buf.len();
+        let copied = dst.write(first.buf.data())?;
+        if dst.faulted().is_some() {
+            return Err(Errno::EFAULT); // the datagram stays
+        }
+        let received = UdpReceived {
+            copied,
+            len,
+            source: first.source,
+            destination: first.destination,
+            interface: first.interface,
+        };
+        if !peek {
+            let taken = inner.queue.pop_front();
+            inner.queued = inner.queued.saturating_sub(len + OVERHEAD);
+            drop(inner);
+            drop(taken);
+        }
+        Ok(received)
+    }
+
+    fn deliver(&self, datagram: Datagram) -> bool {
+        let mut inner = self.inner.lock();
+        let cost = datagram.buf.len() + OVERHEAD;
+        if inner.shutdown.read || inner.queued + cost > inner.options.receive_buffer {
+            return false;
+        }
+        inner.queued += cost;
+        inner.queue.push_back(datagram);
+        drop(inner);
+        self.poll.notify(READABLE);
+        true
+    }
+
+    /// Whether a packet to a group is for this socket.
+    fn wants_group(&self, group: Address, interface: usize) -> bool {
+        let inner = self.inner.lock();
+        let joined = inner
+            .options
+            .groups
+            .iter()
+            .any(|(g, i)| *g == group && (*i == interface || interface == 0));
+        joined || inner.local.address == group
+    }
+
+    fn fail(&self, error: Errno) {
+        self.inner.lock().error = Some(error);
+        self.poll
+            .notify(READABLE | PollEvents::ERR | PollEvents::OUT);
+    }
+
+    /// `shutdown(2)`: `ENOTCONN` without a peer, but it takes effect all the same, as on Linux.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> Result<()> {
+        let mut inner = self.inner.lock();
+        inner.shutdown.read |= how.read;
+        inner.shutdown.write |= how.write;
+        let connected = inner.peer.is_some();
+        drop(inner);
+        self.poll
+            .notify(READABLE | PollEvents::RDHUP | PollEvents::HUP | PollEvents::OUT);
+        if connected {
+            Ok(())
+        } else {
+            Err(Errno::ENOTCONN)
+        }
+    }
+
+    /// The last descriptor was closed.
+    pub(crate) fn close(&self, stack: &NetStack) {
+        let mut inner = self.inner.lock();
+        let port = core::mem::take(&mut inner.bound).then_some(inner.local.port);
+        let queue = core::mem::take(&mut inner.queue);
+        drop(inner);
+        drop(queue);
+        if let (Some(me), Some(port)) = (self.me.upgrade(), port) {
+            stack.udp.ports.unbind(&me, port);
+        }
+    }
+
+    /// Readiness.
+    pub(crate) fn poll(&self) -> PollEvents {
+        let inner = self.inner.lock();
+        let mut events = PollEvents::OUT | PollEvents::WRNORM;
+        if !inner.queue.is_empty() {
+            events |= READABLE;
+        }
+        if inner.shutdown.read {
+            events |= READABLE | PollEvents::RDHUP;
+        }
+        if inner.shutdown.read && inner.shutdown.write {
+            events |= PollEvents::HUP;
+        }
+        if inner.error.is_some() {
+            events |= PollEvents::ERR;
+        }
+        events
+    }
+
+    pub(crate) fn local(&self) -> Endpoint {
+        self.inner.lock().local
+    }
+
+    pub(crate) fn peer(&self) -> Result<Endpoint> {
+        self.inner.lock().peer.ok_or(Errno::ENOTCONN)
+    }
+
+    pub(crate) fn take_error(&self) -> Option<Errno> {
+        self.inner.lock().error.take()
+    }
+
+    /// Length of the next datagram (`FIONREAD`).
+    pub(crate) fn readable_bytes(&self) -> usize {
+        self.inner.lock().queue.front().map_or(0, |d| d.buf.len())
+    }
+
+    pub(crate) fn options<R>(&self, f: impl FnOnce(&UdpOptions) -> R) -> R {
+        f(&self.inner.lock().options)
+    }
+
+    pub(crate) fn change_options(&self, stack: &NetStack, f: impl FnOnce(&mut UdpOptions)) {
+        let mut inner = self.inner.lock();
+        f(&mut inner.options);
+        let (port, binding) = (inner.local.port, inner.binding(inner.local.address));
+        let bound = inner.bound;
+        drop(inner);
+        if let Some(me) = self.me.upgrade().filter(|_| bound) {
+            stack.udp.ports.update(&me, port, |b| *b = binding);
+        }
+    }
+}
+
+impl Inner {
+    fn binding(&self, address: Address) -> Binding {
+        Binding {
+            address,
+            dual: !self.options.v6_only,
+            reuse_address: self.options.reuse_address,
+            reuse_port: self.options.reuse_port,
+            listening: false,
+            remote: self.peer,
+        }
+    }
+}
+
+impl NetStack {
+    /// A UDP packet has arrived.
+    pub(crate) fn input_udp(&self, meta: &IpMeta<'_>, mut buf: PacketBuf, now: u64) {
+        let Some(header) = Udp::parse(buf.data()) else {
+            self.counters.drop_malformed.bump();
+            return;
+        };
+        if !meta.checksum_valid && (header.has_checksum || !meta.destination.is_v4()) {
+            let data = &buf.data()[..header.len];
+            let sum = Sum::pseudo(meta.source, meta.destination, protocol::UDP, header.len);
+            if !sum.add(data).is_valid() {
+                self.counters.drop_checksum.bump();
+                return;
+            }
+        }
+        let local = Endpoint::new(meta.destination, header.destination);
+        let remote = Endpoint::new(meta.source, header.source);
+        let unicast = self.is_local(meta.destination);
+        if !unicast {
+            if !self.is_for_us(meta) {
+                self.counters.drop_not_for_us.bump();
+                return;
+            }
+            buf.truncate(header.len);
+            buf.trim_front(udp::HEADER);
+            self.deliver_to_many(meta, &buf, local, remote);
+            return;
+        }
+        let choose = || self.key.flow(&Flow { local, remote });
+        let Some(socket) = self.udp.ports.find(local, remote, false, choose) else {
+            self.counters.drop_no_socket.bump();
+            self.send_port_unreachable(meta, buf, now);
+            return;
+        };
+        buf.truncate(header.len);
+        buf.trim_front(udp::HEADER);
+        self.deliver_datagram(&socket, meta, buf, remote);
+    }
+
+    fn deliver_datagram(
+        &self,
+        socket: &UdpSocket,
+        meta: &IpMeta<'_>,
+        buf: PacketBuf,
+        source: Endpoint,
+    ) {
+        let datagram = Datagram {
+            buf,
+            source,
+            destination: meta.destination,
+            interface: meta.interface.index,
+        };
+        if socket.deliver(datagram) {
+            self.counters.udp_received.bump();
+        } else {
+            self.counters.drop_receive_full.bump();
+        }
+    }
+
+    /// Broadcast and multicast: every socket that fits gets a copy.
+    fn deliver_to_many(
+        &self,
+        meta: &IpMeta<'_>,
+        buf: &PacketBuf,
+        local: Endpoint,
+        remote: Endpoint,
+    ) {
+        let group = meta.destination.is_multicast();
+        for socket in self.udp.ports.find_all(local, remote) {
+            if group && !socket.wants_group(meta.destination, meta.interface.index) {
+                continue;
+            }
+            let mut copy = PacketBuf::new(0, buf.len());
+            copy.append(buf.len()).copy_from_slice(buf.data());
+            self.deliver_datagram(&socket, meta, copy, remote);
+        }
+    }
+
+    /// Members of a group on this machine get what this machine sends to it.
+    fn loop_back_copy(&self, path: &Path, packet: &TxPacket, header: IpHeader, now: u64) {
+        if path.interface.is_loopback() {
+            return;
+        }
+        let Some(lo) = self.interface(0) else { return };
+        let mut head = PacketBuf::new(HEADROOM, packet.head.len());
+        head.append(packet.head.len())
+            .copy_from_slice(packet.head.data());
+        let mut own = Path::new(lo.clone(), path.source, header.destination);
+        self.send_ip(&mut own, TxPacket::new(head), header, now);
+    }
+
+    /// A network error about a datagram of ours: reported on sockets that are connected to that peer, and on others
+    /// not at all, as on Linux without `IP_RECVERR`.
+    pub(crate) fn udp_error(&self, flow: &Flow, error: DeliveryError) {
+        let DeliveryError::Hard(errno) = error else {
+            return;
+        };
+        let socket = self.udp.ports.find(flow.local, flow.remote, false, || 0);
+        if let Some(socket) = socket
+            && socket.peer() == Ok(flow.remote)
+        {
+            socket.fail(errno);
+        }
+    }
+}
