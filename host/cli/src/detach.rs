@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use coracle_vmm::supervise::{Mode, supervise};
-use coracle_vmm::{Instance, Reason, Store};
+use coracle_vmm::{Instance, Reason, Status, Store};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -66,6 +66,11 @@ pub(crate) fn start(instance: &Instance) -> Result<(), Failure> {
 pub(crate) fn monitor(name: &str) -> Result<u8, Failure> {
     let instance = Store::new(&folders::state()?).open(name)?;
     let mut state = instance.load()?;
+    if state.status != Status::Created {
+        return Err(Failure::new(format!(
+            "{name} was started before; coracle run starts instances"
+        )));
+    }
     let mut told = false;
     let result = supervise(&instance, &mut state, Mode::Detached, &mut || {
         told = true;

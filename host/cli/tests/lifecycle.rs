@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Done, World, eventually};
+use common::{Done, World, eventually, free_port};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -74,17 +74,10 @@ fn standard_input_reaches_the_guest() {
 #[test]
 fn a_detached_instance_is_listed_asked_and_stopped() {
     let world = World::new();
+    let publish = format!("127.0.0.1:{}:80", free_port());
     let started = world.run(
         "serve",
-        &[
-            "run",
-            "-d",
-            "--name",
-            "web",
-            "-p",
-            "127.0.0.1:18931:80",
-            "./hello",
-        ],
+        &["run", "-d", "--name", "web", "-p", &publish, "./hello"],
     );
     assert_eq!(
         (started.code, started.stdout.as_str()),
@@ -93,7 +86,7 @@ fn a_detached_instance_is_listed_asked_and_stopped() {
     );
     let ps = world.run("", &["ps"]).stdout;
     assert!(
-        ps.contains("web") && ps.contains("Up ") && ps.contains("127.0.0.1:18931:80/tcp"),
+        ps.contains("web") && ps.contains("Up ") && ps.contains(&publish),
         "{ps}"
     );
     assert_eq!(
@@ -349,6 +342,7 @@ fn logs_follow_until_the_end() {
 #[test]
 fn dry_run_prints_the_command_line_and_starts_nothing() {
     let world = World::new();
+    let port = free_port();
     let done = world.run(
         "exit",
         &[
@@ -359,7 +353,7 @@ fn dry_run_prints_the_command_line_and_starts_nothing() {
             "--cpus",
             "2",
             "-p",
-            "18932:80/udp",
+            &format!("{port}:80/udp"),
             "./hello",
         ],
     );
@@ -368,7 +362,7 @@ fn dry_run_prints_the_command_line_and_starts_nothing() {
         "-M microvm",
         "-m 64M",
         "-smp 2",
-        "hostfwd=udp::18932-10.0.2.15:80",
+        &format!("hostfwd=udp::{port}-10.0.2.15:80"),
         "name=org.coracle.control",
         "-sandbox on",
     ] {
@@ -502,4 +496,31 @@ fn system_calls_are_listed_by_level() {
     );
     let table = world.run("", &["syscalls"]).stdout;
     assert!(table.starts_with("NUMBER  NAME"), "{table}");
+}
+
+#[test]
+fn a_half_made_instance_can_be_removed() {
+    let world = World::new();
+    std::fs::create_dir_all(world.path("state/coracle/instances/half")).unwrap();
+    world
+        .run("exit", &["run", "--name", "half", "./hello"])
+        .fails(125, &["half-made", "coracle rm -f half"]);
+    assert_eq!(world.run("", &["ps", "-a", "-o", "name"]).stdout, "");
+    assert_eq!(world.run("", &["rm", "-f", "half", "never-there"]).code, 0);
+    world.assert_clean();
+}
+
+#[test]
+fn the_monitor_starts_an_instance_once_only() {
+    let world = World::new();
+    assert_eq!(
+        world
+            .run("exit", &["run", "--name", "once", "./hello"])
+            .code,
+        0
+    );
+    world
+        .run("exit", &["monitor", "once"])
+        .fails(125, &["once", "started before"]);
+    assert_eq!(world.inspect("once", "/exit/code"), 0);
 }

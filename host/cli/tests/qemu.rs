@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use common::{Done, World};
+use common::{Done, World, free_port};
 
 /// Runs the hand-made guest with these flags and answers what it printed.
 fn serial_of(flags: &[&str]) -> String {
@@ -36,11 +36,12 @@ fn serial_of(flags: &[&str]) -> String {
 
 #[test]
 fn microvm_starts_and_tells_the_kernel_its_devices() {
+    let publish = format!("127.0.0.1:{}:80", free_port());
     let serial = serial_of(&[
         "-p",
-        "127.0.0.1:18941:80",
+        &publish,
         "-p",
-        "127.0.0.1:18941:80/udp",
+        &format!("{publish}/udp"),
         "--cpus",
         "2",
         "-m",
@@ -61,7 +62,8 @@ fn microvm_without_a_network_has_two_devices_and_eight_mebibytes_suffice() {
 
 #[test]
 fn q35_starts_and_gets_the_log_level() {
-    let serial = serial_of(&["--machine", "q35", "--trace", "-p", "127.0.0.1:18942:80"]);
+    let publish = format!("127.0.0.1:{}:80", free_port());
+    let serial = serial_of(&["--machine", "q35", "--trace", "-p", &publish]);
     assert!(serial.contains("loglevel=trace"), "{serial}");
     assert!(!serial.contains("virtio_mmio"), "{serial}");
 }

@@ -153,16 +153,25 @@ fn a_port_in_use() {
             .run("exit", &["run", "-p", wrong, "./hello"])
             .fails(125, &[wrong, "HOSTPORT:GUESTPORT"]);
     }
+    let port = common::free_port();
+    let publish = format!("{port}:80");
     world
         .run(
             "exit",
-            &["run", "--network", "none", "-p", "18080:80", "./hello"],
+            &["run", "--network", "none", "-p", &publish, "./hello"],
         )
         .fails(125, &["--network user"]);
     world
         .run(
             "exit",
-            &["run", "-p", "18080:80", "-p", "18080:81", "./hello"],
+            &[
+                "run",
+                "-p",
+                &publish,
+                "-p",
+                &format!("{port}:81"),
+                "./hello",
+            ],
         )
         .fails(125, &["twice"]);
     world.assert_clean();

@@ -129,7 +129,7 @@ pub enum StoreError {
     NameInUse {
         /// The name.
         name: String,
-        /// A running or an ended one.
+        /// A running, an ended or a half-made one.
         what: &'static str,
         /// `-f ` for a running one.
         force: &'static str,
@@ -161,7 +161,7 @@ pub enum StoreError {
 }
 
 /// What helps against an answer of the host about a file.
-fn io_remedy(source: &io::Error) -> &'static str {
+pub(crate) fn io_remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "; free space there, or set XDG_STATE_HOME to a folder on another disk"
@@ -196,14 +196,13 @@ impl Store {
         match DirBuilder::new().mode(0o700).create(&instance.dir) {
             Ok(()) => Ok(instance),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let running = instance
-                    .load()
-                    .is_ok_and(|state| state.status != Status::Exited);
-                Err(StoreError::NameInUse {
-                    name: name.into(),
-                    what: if running { "a running" } else { "an ended" },
-                    force: if running { "-f " } else { "" },
-                })
+                let (what, force) = match instance.load() {
+                    Ok(state) if state.status == Status::Exited => ("an ended", ""),
+                    Ok(_) => ("a running", "-f "),
+                    Err(_) => ("a half-made", "-f "),
+                };
+                let name = name.into();
+                Err(StoreError::NameInUse { name, what, force })
             }
             Err(error) => Err(io_error(error)),
         }

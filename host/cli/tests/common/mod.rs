@@ -141,6 +141,12 @@ impl World {
     }
 }
 
+/// A port nobody listens on, so that tests can run beside each other.
+pub(crate) fn free_port() -> u16 {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().port()
+}
+
 /// What a command answered.
 #[derive(Debug)]
 pub(crate) struct Done {

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Machine, Spec};
+use crate::instance::io_remedy;
 
 pub use kernel::KernelError;
 
@@ -64,7 +65,7 @@ pub enum BootError {
         bundle_bytes: u64,
     },
     /// The boot ROM could not be written, or the bundle not be measured.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), io_remedy(source))]
     Io {
         /// The file.
         path: PathBuf,
