@@ -112,6 +112,7 @@ pub struct VirtioNet {
     /// All pairs with queues; the device uses the first `active` of them.
     pairs: Vec<Pair>,
     active: usize,
+    max_fragments: usize,
     /// Kept for as long as the device may look at it.
     _control: Option<Virtqueue<Box<Command>>>,
     /// One for each pair, so that pairs can interrupt different CPUs; all do the same.
@@ -138,6 +139,7 @@ impl VirtioNet {
             mtu: mtu.unwrap_or(ETHERNET_MTU),
             pairs: Vec::new(),
             active: 1,
+            max_fragments: MAX_FRAGMENTS,
             _control: None,
             signals: Vec::new(),
         };
@@ -173,6 +175,9 @@ impl VirtioNet {
                 self.features,
                 &handler,
             )?;
+            // A separate header and the head take a place each.
+            let most = usize::from(transmit.size()).saturating_sub(2);
+            self.max_fragments = self.max_fragments.min(most);
             self.pairs.push(Pair {
                 receive: SpinLock::new(ReceiveQueue::new(receive, frame_bytes, posted)),
                 transmit: SpinLock::new(TransmitQueue::new(transmit)),
@@ -258,7 +263,7 @@ impl NetDevice for VirtioNet {
             tx_checksum: self.features & bit::CSUM != 0,
             tso4: self.features & bit::HOST_TSO4 != 0,
             tso6: self.features & bit::HOST_TSO6 != 0,
-            max_fragments: MAX_FRAGMENTS,
+            max_fragments: self.max_fragments,
             max_segmented_bytes: MAX_SEGMENTED_BYTES,
         }
     }
