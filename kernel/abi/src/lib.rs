@@ -25,3 +25,10 @@ pub const USER_END: usize = 0x0000_7fff_ffff_f000;
 
 /// Lowest address that an application may map (`vm.mmap_min_addr` of Linux).
 pub const USER_START: usize = 0x1_0000;
+
+/// The machine's name as `uname -m` shows it.
+pub const MACHINE: &str = if cfg!(target_arch = "aarch64") {
+    "aarch64"
+} else {
+    "x86_64"
+};
