@@ -163,8 +163,8 @@ pub fn wake(at: usize, bits: u32, count: usize) -> Result<usize> {
 }
 
 /// `FUTEX_REQUEUE` and `FUTEX_CMP_REQUEUE`: wakes up to `wake_count` waiters of `at` and lets up to `move_count` others
-/// wait for `to` instead. With `expected`, `EAGAIN` if the word at `at` is something else. Returns the number woken, or
-/// with `expected` the number woken and moved.
+/// wait for `to` instead. With `expected`, `EAGAIN` if the word at `at` is something else. Returns the number woken and
+/// moved.
 pub fn requeue(
     at: usize,
     to: usize,

@@ -12,8 +12,9 @@ extern crate alloc;
 
 pub mod argument;
 mod dispatch;
+pub mod exec;
 mod fd;
-mod info;
+pub mod info;
 mod mem;
 mod path;
 pub mod process;

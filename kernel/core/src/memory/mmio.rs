@@ -50,6 +50,12 @@ impl Mmio {
         Self { base, len }
     }
 
+    /// Where the range is mapped, for registers that are accessed by the architecture's own code.
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.base as usize
+    }
+
     /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {

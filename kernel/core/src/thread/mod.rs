@@ -476,6 +476,18 @@ pub fn this_cpu() -> usize {
     cpu::index()
 }
 
+/// Feature bits for `AT_HWCAP`.
+#[must_use]
+pub fn hardware_capabilities() -> u32 {
+    cpu::cpuid(1, 0)[3]
+}
+
+/// Whether programs may use `wrfsbase` and its kind (`AT_HWCAP2`).
+#[must_use]
+pub fn has_fsgsbase() -> bool {
+    cpu::features().fsgsbase
+}
+
 /// The caller's thread-local storage register.
 #[must_use]
 pub fn fs_base() -> usize {

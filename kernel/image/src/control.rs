@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The control channel: lines of JSON both ways (decision 0002).
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::sync::atomic::Ordering;
+
+use coracle_abi::PollEvents;
+use coracle_abi::signal::{SI_USER, SigInfo, Signal};
+use coracle_core::device::CharDevice;
+use coracle_core::memory::{self, space};
+use coracle_core::poll::Waiter;
+use coracle_core::sync::{Once, SpinLock};
+use coracle_core::{futex, signal, thread, time};
+
+use crate::{boot, entry, network, report};
+
+static PORT: Once<Arc<dyn CharDevice>> = Once::new();
+
+/// Longest line; a longer one is dropped.
+const LINE_MAX: usize = 4096;
+
+struct Reader {
+    line: SpinLock<Vec<u8>>,
+}
+
+/// Opens the channel, if the machine has one.
+pub(crate) fn init(port: Option<Arc<dyn CharDevice>>) {
+    let Some(port) = port else { return };
+    let reader = Arc::new(Reader { line: SpinLock::new(Vec::new()) });
+    port.poll_source().attach(reader.clone(), PollEvents::IN, false);
+    let _ = PORT.set(port);
+    // What came before the reader was attached.
+    reader.notify(PollEvents::IN);
+}
+
+impl Waiter for Reader {
+    fn notify(&self, _: PollEvents) -> bool {
+        let Some(port) = PORT.get() else { return false };
+        let mut chunk = [0; 256];
+        // Another CPU that reads already will see what we came for.
+        let Some(mut line) = self.line.try_lock() else { return false };
+        while let Ok(count) = port.read(&mut chunk) {
+            if count == 0 {
+                break;
+            }
+            for byte in &chunk[..count] {
+                if *byte != b'\n' {
+                    if line.len() < LINE_MAX {
+                        line.push(*byte);
+                    }
+                    continue;
+                }
+                obey(&line);
+                line.clear();
+            }
+        }
+        true
+    }
+}
+
+/// Does what a line says; a line that makes no sense is logged.
+fn obey(line: &[u8]) {
+    let parsed: Result<serde_json::Value, _> = serde_json::from_slice(line);
+    let Ok(value) = parsed else {
+        return log::warn!("control: not JSON: {}", line.escape_ascii());
+    };
+    match value.get("op").and_then(serde_json::Value::as_str) {
+        Some("signal") => {
+            let number = value.get("number").and_then(serde_json::Value::as_u64);
+            match number.and_then(|n| u32::try_from(n).ok()).and_then(Signal::new) {
+                Some(signal) => {
+                    let info = SigInfo::from_process(signal, SI_USER, 0, 0);
+                    if let Err(error) = signal::send_to_process(info) {
+                        log::warn!("control: {}: {error}", signal.name());
+                    }
+                }
+                None => log::warn!("control: no such signal: {}", line.escape_ascii()),
+            }
+        }
+        Some("counters") => send(&counters()),
+        Some("threads") => report::threads(),
+        _ => log::warn!("control: unknown: {}", line.escape_ascii()),
+    }
+}
+
+/// Sends a line; to the serial port if there is no channel.
+pub(crate) fn send(line: &str) {
+    match PORT.get() {
+        Some(port) => {
+            let mut rest = line.as_bytes();
+            // The port's buffer is larger than a line; when it is full for long the line is lost.
+            for _ in 0..1000 {
+                match port.write(rest) {
+                    Ok(count) => rest = &rest[count..],
+                    Err(_) => crate::devices::drain_console(1_000_000),
+                }
+                if rest.is_empty() {
+                    return;
+                }
+            }
+        }
+        None => report::serial(line),
+    }
+}
+
+/// Text as a JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+/// The kernel is up and starts the program.
+pub(crate) fn send_booted() {
+    let mut laps = String::new();
+    for (name, (_, at)) in boot::STEPS.iter().zip(&boot::LAPS) {
+        let comma = if laps.is_empty() { "" } else { "," };
+        let _ = write!(laps, "{comma}[\"{name}\",{}]", at.load(Ordering::Relaxed));
+    }
+    send(&alloc::format!(
+        "{{\"event\":\"booted\",\"t_ns\":{},\"laps\":[{laps}],\"kernel\":\"{}\"}}\n",
+        time::now(),
+        env!("CARGO_PKG_VERSION"),
+    ));
+}
+
+/// The application listens.
+pub(crate) fn send_listening(proto: &str, port: u16) {
+    send(&alloc::format!(
+        "{{\"event\":\"listening\",\"t_ns\":{},\"proto\":\"{proto}\",\"port\":{port}}}\n",
+        time::now()
+    ));
+}
+
+fn counters() -> String {
+    let page = coracle_abi::PAGE_SIZE as u64;
+    let mut cpu_ns = 0;
+    thread::for_each(|t| cpu_ns += t.cpu_ns());
+    let mut line = alloc::format!(
+        "{{\"event\":\"counters\",\"t_ns\":{},\"memory_total_bytes\":{},\"memory_free_bytes\":{},\
+         \"heap_bytes\":{},\"resident_bytes\":{},\"threads\":{},\"futex_waiters\":{},\"cpu_ns\":{cpu_ns},\
+         \"system_calls\":{},\"page_faults\":{},\"context_switches\":{}",
+        time::now(),
+        memory::total_frames() * page,
+        memory::free_frames() * page,
+        memory::heap_bytes(),
+        space::resident_pages() as u64 * page,
+        thread::thread_count(),
+        futex::waiting(),
+        entry::SYSTEM_CALLS.load(Ordering::Relaxed),
+        entry::PAGE_FAULTS.load(Ordering::Relaxed),
+        thread::context_switches(),
+    );
+    if let Some(stack) = network::stack() {
+        stack.counters().for_each(|name, value| {
+            let _ = write!(line, ",\"net_{name}\":{value}");
+        });
+    }
+    line.push_str("}\n");
+    line
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The end of the application or of the kernel: say why, send what is left, reset the machine.
+
+use alloc::format;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use coracle_core::exit::{self, ExitReason};
+use coracle_core::{memory, thread, time};
+use coracle_platform::power;
+
+use crate::{control, devices, report};
+
+/// Longest time to send what the console holds.
+const DRAIN_NS: u64 = 2_000_000_000;
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Makes this the place where applications end.
+pub(crate) fn init() {
+    exit::set_handler(end);
+}
+
+/// Whether another CPU ends the machine already.
+pub(crate) fn is_first() -> bool {
+    !ENDING.swap(true, Ordering::SeqCst)
+}
+
+fn end(reason: ExitReason) -> ! {
+    if !is_first() {
+        coracle_arch::cpu::stop();
+    }
+    let now = time::now();
+    let line = match reason {
+        ExitReason::Exit(code) => {
+            format!("{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"exit\",\"code\":{code}}}\n")
+        }
+        ExitReason::Signal { signal, info, frame } => {
+            let thread = thread::current();
+            let name = thread.name();
+            let name = core::str::from_utf8(&name).unwrap_or("?").trim_end_matches('\0');
+            let number = signal.number();
+            let mut detail = format!("thread {} ({name}): {}", thread.tid(), signal.name());
+            if info.code > 0 && info.code != coracle_abi::signal::SI_KERNEL {
+                detail += &format!(" for address {:#x}", info.fields[0]);
+            }
+            detail += &format!(" at {}", report::application_symbol(frame.instruction()));
+            log::error!("{detail}");
+            if info.code > 0 {
+                report::application_backtrace(&frame);
+                report::threads();
+            }
+            format!(
+                "{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"signal\",\"signal\":{number},\"code\":{},\
+                 \"detail\":{}}}\n",
+                128 + number,
+                control::quoted(&detail)
+            )
+        }
+        ExitReason::OutOfMemory => out_of_memory_line(now),
+        ExitReason::Exec(code, why) => format!(
+            "{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"exec\",\"code\":{code},\"detail\":{}}}\n",
+            control::quoted(&why)
+        ),
+    };
+    finish(&line)
+}
+
+/// The line for the end of memory.
+pub(crate) fn out_of_memory_line(now: u64) -> alloc::string::String {
+    let mib = |frames: u64| frames * coracle_abi::PAGE_SIZE as u64 >> 20;
+    let detail = format!(
+        "out of memory: all of the guest's {} MiB are used ({} MiB by the program, {} KiB by the kernel); give it more \
+         with -m",
+        mib(memory::total_frames()),
+        mib(memory::space::resident_pages() as u64),
+        memory::heap_bytes() >> 10,
+    );
+    log::error!("{detail}");
+    format!(
+        "{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"out-of-memory\",\"code\":137,\"detail\":{}}}\n",
+        control::quoted(&detail)
+    )
+}
+
+/// Sends the last line and everything before it, and ends the machine.
+pub(crate) fn finish(line: &str) -> ! {
+    control::send(line);
+    devices::drain_console(DRAIN_NS);
+    power::off()
+}
