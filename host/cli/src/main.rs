@@ -5,6 +5,7 @@
 //! itself, 126 a program that cannot be executed, 127 one that is not there.
 
 mod args;
+mod bundle;
 mod config;
 mod detach;
 mod doctor;

@@ -78,7 +78,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         cpus,
         memory_bytes,
         kernel,
-        bundle: PathBuf::new(),
+        bundle: Vec::new(),
         boot: Boot::Firmware,
         network,
         ports,

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `coracle run`
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-
 use coracle_vmm::boot;
 use coracle_vmm::command::shell_line;
 use coracle_vmm::instance::now_s;
@@ -14,7 +10,7 @@ use coracle_vmm::{Endpoint, Exit, Instance, Reason, State, Status, Store, comman
 use crate::args::RunArgs;
 use crate::error::Failure;
 use crate::plan::{Plan, plan};
-use crate::{detach, folders, output};
+use crate::{bundle, detach, folders, output};
 
 /// How often a random name may be taken before that is an error.
 const NAME_TRIES: u32 = 8;
@@ -53,8 +49,7 @@ fn take_name(store: &Store, args: &RunArgs, plan: &mut Plan) -> Result<Instance,
 }
 
 fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Failure> {
-    plan.spec.bundle = instance.bundle();
-    write_bundle(&plan, &plan.spec.bundle)?;
+    plan.spec.bundle = bundle::write(&plan, &instance.bundle())?;
     plan.spec.boot = boot::prepare(&plan.spec, &instance.boot_rom())?;
     let mut state = State {
         status: Status::Created,
@@ -90,46 +85,12 @@ fn tell(name: &str, exit: &Exit) {
     }
 }
 
-fn write_bundle(plan: &Plan, path: &Path) -> Result<(), Failure> {
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path);
-    let file =
-        file.map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
-    let written = plan.bundle.write(file).map_err(|error| {
-        let full = error.io().is_some_and(|io| io.kind() == std::io::ErrorKind::StorageFull);
-        if full {
-            let folder = path.parent().unwrap_or(path).display();
-            return Failure::new(format!(
-                "disk full while writing the boot bundle to {folder}; free space there, or set XDG_STATE_HOME to a folder on another disk"
-            ));
-        }
-        error.into()
-    })?;
-    if let [first, rest @ ..] = &written.skipped[..] {
-        let more = if rest.is_empty() {
-            String::new()
-        } else {
-            format!(" and {} more", rest.len())
-        };
-        eprintln!(
-            "coracle: warning: {}{more}: devices, sockets and pipes are not taken into the root",
-            first.display()
-        );
-    }
-    Ok(())
-}
-
 /// Writes the bundle into the cache and prints a command line that runs it from a terminal.
 fn dry_run(plan: &mut Plan) -> Result<u8, Failure> {
     let dir = folders::cache()?.join("dry-run");
     std::fs::create_dir_all(&dir)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
-    plan.spec.bundle = dir.join("bundle.cpio");
-    write_bundle(plan, &plan.spec.bundle)?;
+    plan.spec.bundle = bundle::write(plan, &dir.join("bundle.cpio"))?;
     plan.spec.boot = boot::prepare(&plan.spec, &dir.join("boot.rom"))?;
     let streams = Streams {
         console: Endpoint::Stdio,

@@ -524,3 +524,53 @@ fn the_monitor_starts_an_instance_once_only() {
         .fails(125, &["once", "started before"]);
     assert_eq!(world.inspect("once", "/exit/code"), 0);
 }
+
+#[test]
+fn an_executable_is_packed_once_until_it_changes() {
+    let world = World::new();
+    let roots = || {
+        let entries = std::fs::read_dir(world.path("cache/coracle/roots")).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(world.run("exit", &["run", "--rm", "./hello"]).code, 0);
+    let first = roots();
+    assert_eq!(
+        world
+            .run("exit", &["run", "--rm", "-e", "A=b", "./hello", "argument"])
+            .code,
+        0
+    );
+    assert_eq!(roots(), first, "other arguments, the same files");
+
+    std::fs::write(
+        world.path("hello"),
+        [common::elf::program(), vec![1; 10]].concat(),
+    )
+    .unwrap();
+    assert_eq!(world.run("exit", &["run", "--rm", "./hello"]).code, 0);
+    assert_eq!(roots().len(), 2);
+    for number in 0..20 {
+        let name = format!("hello{number}");
+        std::fs::write(world.path(&name), common::elf::program()).unwrap();
+        assert_eq!(
+            world
+                .run(
+                    "exit",
+                    &["run", "--rm", world.path(&name).to_str().unwrap()]
+                )
+                .code,
+            0
+        );
+    }
+    assert_eq!(roots().len(), 16, "what was used last is kept");
+    assert!(roots().iter().any(|name| name.starts_with("hello19-")));
+
+    // A cache that cannot be written costs time only.
+    std::fs::remove_dir_all(world.path("cache/coracle/roots")).unwrap();
+    std::fs::write(world.path("cache/coracle/roots"), "").unwrap();
+    assert_eq!(world.run("exit", &["run", "--rm", "./hello"]).code, 0);
+}

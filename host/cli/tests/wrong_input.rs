@@ -356,7 +356,7 @@ fn a_disk_that_is_full_while_starting() {
     fs::create_dir(world.path("tiny")).unwrap();
     let script = r#"mount -t tmpfs -o size=1m none "$TINY" || exit 77
         "$@" run -d ./large; echo "code $?"
-        find "$TINY" -mindepth 1 -path '*/instances/*'"#;
+        find "$TINY" -mindepth 1 -path '*/instances/*' -o -path '*/roots/*'"#;
     let mut command = Command::new("unshare");
     let coracle = world.coracle(&[]);
     command
@@ -376,6 +376,7 @@ fn a_disk_that_is_full_while_starting() {
                 .filter_map(|(name, value)| Some((name, value?))),
         )
         .env("XDG_STATE_HOME", world.path("tiny"))
+        .env("XDG_CACHE_HOME", world.path("tiny"))
         .env("TINY", world.path("tiny"))
         .env("BEHAVIOUR", "serve");
     let done = Done::from(command.output().unwrap());
@@ -385,4 +386,8 @@ fn a_disk_that_is_full_while_starting() {
     }
     assert_eq!(done.stdout, "code 125\n", "{done:?}");
     done.fails(0, &["disk full", "tiny", "XDG_STATE_HOME"]);
+    assert!(
+        !done.stdout.contains("roots/large"),
+        "half a file is no cache: {done:?}"
+    );
 }

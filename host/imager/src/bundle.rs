@@ -9,6 +9,9 @@ use crate::config::Config;
 use crate::cpio::{Meta, Writer};
 use crate::root::{Root, RootError, cpio_meta};
 
+/// Bytes of a page of the guest.
+const PAGE_BYTES: usize = 4096;
+
 /// What goes into a bundle. The same input gives the same bytes.
 #[derive(Debug, Clone)]
 pub struct Bundle {
@@ -60,27 +63,58 @@ impl Bundle {
     ///
     /// # Errors
     /// [`BundleError`]; the target then holds an unfinished archive.
-    pub fn write(&self, target: File) -> Result<Written, BundleError> {
-        let at = |entry: &Path| {
-            let entry = entry.to_owned();
-            move |source| BundleError::Write { entry, source }
-        };
-        let (entries, skipped) = self.root.entries()?;
-        let mut archive = Writer::new(target);
+    pub fn write(&self, mut target: File) -> Result<Written, BundleError> {
+        let config_bytes = self.write_config(&mut target)?;
+        let root = self.root.write(target)?;
+        Ok(Written {
+            size_bytes: config_bytes + root.size_bytes,
+            ..root
+        })
+    }
 
-        let config_name = Path::new("config.json");
-        let json = serde_json::to_vec_pretty(&self.config)
-            .map_err(io::Error::from)
-            .map_err(at(config_name))?;
+    /// Writes the first part of the archive: `config.json`. It ends on a page boundary, and [`Root::write`] writes the
+    /// second part; one after the other they are the archive. Answers its size in bytes.
+    ///
+    /// # Errors
+    /// [`BundleError`]; the target then holds an unfinished part.
+    pub fn write_config(&self, target: impl Write) -> Result<u64, BundleError> {
+        let failed = |source| BundleError::Write {
+            entry: "config.json".into(),
+            source,
+        };
+        let mut json =
+            serde_json::to_vec_pretty(&self.config).map_err(|error| failed(error.into()))?;
+        // Blanks behind the value mean nothing to JSON.
+        json.push(b'\n');
+        json.resize(json.len().next_multiple_of(PAGE_BYTES), b' ');
         let plain = Meta {
             permissions: 0o644,
             ..Meta::default()
         };
+        let mut archive = Writer::new(target);
         archive
             .file("config.json", plain, json.len() as u64, json.as_slice())
-            .map_err(at(config_name))?;
+            .map_err(failed)?;
+        let (_, size_bytes) = archive.pause().map_err(failed)?;
+        Ok(size_bytes)
+    }
+}
+
+impl Root {
+    /// Writes the second part of an archive: the root file system and the end. It depends on nothing but the files, so
+    /// it can be kept for the next start.
+    ///
+    /// # Errors
+    /// [`BundleError`]; the target then holds an unfinished part.
+    pub fn write(&self, target: impl Write) -> Result<Written, BundleError> {
+        let at = |entry: &Path| {
+            let entry = entry.to_owned();
+            move |source| BundleError::Write { entry, source }
+        };
+        let (entries, skipped) = self.entries()?;
+        let mut archive = Writer::resume(target, 1);
         archive
-            .directory("rootfs", self.root_meta()?)
+            .directory("rootfs", self.meta()?)
             .map_err(at(Path::new("rootfs")))?;
         for entry in entries {
             self.add(&mut archive, &entry.source, &entry.name)
@@ -96,7 +130,7 @@ impl Bundle {
     fn add<W: Write>(&self, archive: &mut Writer<W>, source: &Path, name: &str) -> io::Result<()> {
         let name = format!("rootfs/{name}");
         // The one executable may be given through a link; in a folder a link stays a link.
-        let single = matches!(self.root, Root::Executable(_));
+        let single = matches!(self, Root::Executable(_));
         let meta = if single {
             source.metadata()?
         } else {
@@ -122,12 +156,12 @@ impl Bundle {
         archive.file(&name, recorded, meta.len(), File::open(source)?)
     }
 
-    fn root_meta(&self) -> Result<Meta, BundleError> {
+    fn meta(&self) -> Result<Meta, BundleError> {
         let plain = Meta {
             permissions: 0o755,
             ..Meta::default()
         };
-        match &self.root {
+        match self {
             Root::Executable(_) => Ok(plain),
             Root::Directory(path) => {
                 let meta = path.metadata().map_err(|source| RootError::Read {

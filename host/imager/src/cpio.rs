@@ -48,6 +48,14 @@ impl<W: Write> Writer<W> {
         }
     }
 
+    /// Goes on where another writer paused on a page boundary after `entries` entries.
+    pub fn resume(out: W, entries: u32) -> Self {
+        Self {
+            next_inode: 1 + entries,
+            ..Self::new(out)
+        }
+    }
+
     /// Adds a folder.
     ///
     /// # Errors
@@ -87,6 +95,16 @@ impl<W: Write> Writer<W> {
             ));
         }
         self.pad_to(4)
+    }
+
+    /// Leaves the archive without an end, so that another writer can go on, and gives the target back with the number of
+    /// bytes so far.
+    ///
+    /// # Errors
+    /// What the target answers.
+    pub fn pause(mut self) -> io::Result<(W, u64)> {
+        self.out.flush()?;
+        Ok((self.out, self.offset))
     }
 
     /// Ends the archive and gives the target back, with the archive's size in bytes.

@@ -268,3 +268,27 @@ fn a_file_that_shrinks_while_it_is_read_is_an_error() {
         .unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
+
+#[test]
+fn the_two_parts_make_the_archive() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    sample(&root);
+    let root = Root::Directory(root);
+    let (_, whole) = write(root.clone(), &dir.path().join("whole"));
+    let bundle = Bundle {
+        root: root.clone(),
+        config: Config::new(vec!["/app".into()], vec!["A=b".into()]),
+    };
+    let (mut config, mut files) = (Vec::new(), Vec::new());
+    let size = bundle.write_config(&mut config).unwrap();
+    root.write(&mut files).unwrap();
+    assert_eq!(size, config.len() as u64);
+    assert_eq!(
+        (config.len() % 4096, files.len() % 4096),
+        (0, 0),
+        "each can be mapped as pages"
+    );
+    assert!([config, files].concat() == whole);
+}

@@ -51,8 +51,8 @@ pub struct Spec {
     pub memory_bytes: u64,
     /// The kernel, a PVH ELF file.
     pub kernel: PathBuf,
-    /// The boot bundle.
-    pub bundle: PathBuf,
+    /// The boot bundle, in parts that follow each other; [`Boot::Firmware`] takes one only.
+    pub bundle: Vec<PathBuf>,
     /// How the two reach the guest.
     pub boot: Boot,
     /// How the guest is connected.
@@ -178,27 +178,29 @@ impl Spec {
         match &self.boot {
             Boot::Firmware => {
                 args.flag("-kernel").add(&self.kernel);
-                args.flag("-initrd").add(&self.bundle);
+                for bundle in &self.bundle {
+                    args.flag("-initrd").add(bundle);
+                }
                 let command_line = self.kernel_command_line();
                 if !command_line.is_empty() {
                     args.flag("-append").add(command_line);
                 }
             }
             Boot::Direct { rom, bundle_bytes } => {
-                let rest = memory(self.memory_bytes - bundle_bytes);
+                let rest = memory(self.memory_bytes - bundle_bytes.iter().sum::<u64>());
                 args.flag("-bios").add(rom);
                 args.flag("-device")
                     .add(joined("loader,file=", &self.kernel, ""));
                 args.flag("-object")
                     .add(format!("memory-backend-ram,id=ram,size={rest}"));
-                let file = format!(
-                    "memory-backend-file,id=bundle,share=off,size={bundle_bytes},mem-path="
-                );
-                args.flag("-object").add(joined(&file, &self.bundle, ""));
-                args.flag("-numa")
-                    .add("node,memdev=ram")
-                    .flag("-numa")
-                    .add("node,memdev=bundle");
+                args.flag("-numa").add("node,memdev=ram");
+                for (number, (path, bytes)) in self.bundle.iter().zip(bundle_bytes).enumerate() {
+                    let object = format!(
+                        "memory-backend-file,id=part{number},share=off,size={bytes},mem-path="
+                    );
+                    args.flag("-object").add(joined(&object, path, ""));
+                    args.flag("-numa").add(format!("node,memdev=part{number}"));
+                }
             }
         }
     }
@@ -351,7 +353,7 @@ mod tests {
             cpus: 2,
             memory_bytes: 64 << 20,
             kernel: "/k".into(),
-            bundle: "/b".into(),
+            bundle: vec!["/b".into()],
             boot: Boot::Firmware,
             network: network.parse().unwrap(),
             ports: vec!["127.0.0.1:1:2".parse().unwrap(), "3:4/udp".parse().unwrap()],
@@ -391,16 +393,17 @@ mod tests {
     #[test]
     fn a_bundle_that_is_memory_is_not_loaded() {
         let mut direct = spec(Machine::Microvm, "none");
+        direct.bundle = vec!["/b".into(), "/c".into()];
         direct.boot = Boot::Direct {
             rom: "/r".into(),
-            bundle_bytes: 3 << 20,
+            bundle_bytes: vec![8192, (3 << 20) - 8192],
         };
         let line = line(&direct);
         for part in [
             "-bios /r -device loader,file=/k ",
             "memory-backend-ram,id=ram,size=61M",
-            "memory-backend-file,id=bundle,share=off,size=3145728,mem-path=/b ",
-            "-numa node,memdev=ram -numa node,memdev=bundle",
+            "memory-backend-file,id=part0,share=off,size=8192,mem-path=/b -numa node,memdev=part0",
+            "memory-backend-file,id=part1,share=off,size=3137536,mem-path=/c -numa node,memdev=part1",
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }

@@ -277,7 +277,7 @@ impl Instance {
         self.dir.join("vmm.log")
     }
 
-    /// The boot bundle, until the guest has read it.
+    /// The boot bundle or its first part, until the guest has read it.
     #[must_use]
     pub fn bundle(&self) -> PathBuf {
         self.dir.join("bundle.cpio")

@@ -2,8 +2,9 @@
 //! Boots the kernel on `microvm` without firmware and without a copy of the bundle.
 //!
 //! QEMU's `-kernel` and `-initrd` keep both files mapped and let the firmware copy them into the guest, so a bundle counts
-//! twice in the VMM's memory and is read before anything starts. Here the bundle's file *is* the last part of the guest's
-//! memory, mapped copy-on-write: only pages the guest touches are read and count. What the firmware does otherwise, to
+//! twice in the VMM's memory and is read before anything starts. Here the bundle's files *are* the last part of the
+//! guest's memory, mapped copy-on-write: only pages the guest touches are read and count, and guests of one program share
+//! them. What the firmware does otherwise, to
 //! enter protected mode and to leave the PVH start info, a boot ROM made for this one guest does ([`rom`]).
 //!
 //! Measured with QEMU 7.2, software emulation, 256 MiB, a bundle of 9 MB, a kernel that ends at its first instruction
@@ -41,8 +42,8 @@ pub enum Boot {
     Direct {
         /// The boot ROM.
         rom: PathBuf,
-        /// Size of the bundle, a multiple of the page size.
-        bundle_bytes: u64,
+        /// Sizes of the bundle's parts, multiples of the page size.
+        bundle_bytes: Vec<u64>,
     },
 }
 
@@ -74,16 +75,32 @@ pub enum BootError {
     },
 }
 
+/// Whether such a guest can take a bundle in parts, each of whole pages.
+#[must_use]
+pub fn takes_parts(machine: Machine, memory_bytes: u64) -> bool {
+    machine == Machine::Microvm && memory_bytes <= DIRECT_MAX && memory_bytes.is_multiple_of(PAGE)
+}
+
 /// Chooses how to boot `spec`, whose bundle has been written, and writes the boot ROM to `rom` if one is needed.
 ///
 /// # Errors
 /// [`BootError`].
 pub fn prepare(spec: &Spec, rom: &Path) -> Result<Boot, BootError> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| BootError::Io { path, source }
+    let failed = |path: &Path, source| BootError::Io {
+        path: path.into(),
+        source,
     };
-    let bundle_bytes = spec.bundle.metadata().map_err(at(&spec.bundle))?.len();
+    let size = |path: &PathBuf| {
+        path.metadata()
+            .map(|meta| meta.len())
+            .map_err(|error| failed(path, error))
+    };
+    let parts = spec
+        .bundle
+        .iter()
+        .map(size)
+        .collect::<Result<Vec<u64>, _>>()?;
+    let bundle_bytes = parts.iter().sum();
     let memory_bytes = spec.memory_bytes;
     if bundle_bytes + BESIDE_BUNDLE > memory_bytes {
         return Err(BootError::TooLittleMemory {
@@ -92,8 +109,7 @@ pub fn prepare(spec: &Spec, rom: &Path) -> Result<Boot, BootError> {
         });
     }
     let entry = kernel::pvh_entry(&spec.kernel)?;
-    let whole_pages = bundle_bytes.is_multiple_of(PAGE) && memory_bytes.is_multiple_of(PAGE);
-    if spec.machine != Machine::Microvm || memory_bytes > DIRECT_MAX || !whole_pages {
+    if !takes_parts(spec.machine, memory_bytes) {
         return Ok(Boot::Firmware);
     }
     let image = rom::build(&rom::Guest {
@@ -103,9 +119,9 @@ pub fn prepare(spec: &Spec, rom: &Path) -> Result<Boot, BootError> {
         cpus: spec.cpus,
         command_line: &spec.whole_command_line(),
     });
-    std::fs::write(rom, image.as_slice()).map_err(at(rom))?;
+    std::fs::write(rom, image.as_slice()).map_err(|error| failed(rom, error))?;
     Ok(Boot::Direct {
         rom: rom.into(),
-        bundle_bytes,
+        bundle_bytes: parts,
     })
 }
