@@ -45,12 +45,10 @@ impl State {
     /// Expirations up to `now` that were not read yet.
     fn expired(&self, now: u64) -> u64 {
         if self.next_ns == 0 || now < self.next_ns {
-            0
-        } else if self.interval_ns == 0 {
-            1
-        } else {
-            (now - self.next_ns) / self.interval_ns + 1
+            return 0;
         }
+        let more = (now - self.next_ns).checked_div(self.interval_ns);
+        more.unwrap_or(0) + 1
     }
 }
 

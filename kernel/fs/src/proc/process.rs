@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `/proc/PID`: the one process and its threads.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt::Write;
+
+use coracle_abi::raw::general as g;
+use coracle_core::file::{File, Metadata, OpenFile};
+
+use super::system::NS_PER_TICK;
+use super::{Info, ProcInfo, ThreadInfo, bytes, link, network, text};
+use crate::pipe::{Pipe, PipeEnd};
+use crate::pseudo::{List, Reader, Spec};
+use crate::vfs::{Inode, Kind, Mount, Place, Target, VnodeFile, device_major, device_minor};
+use crate::{Errno, Result};
+
+pub(super) fn directory(info: &Info) -> Spec {
+    let jump = |place: fn(&dyn ProcInfo) -> Place| {
+        let (shown, info) = (info.clone(), info.clone());
+        Spec::Link(
+            Box::new(move || place(&*shown).directory_path()),
+            Some(Box::new(move || Ok(Target::Jump(place(&*info))))),
+        )
+    };
+    Spec::Directory(
+        [
+            ("exe", link(info, |i| lossless(i.executable()))),
+            ("cwd", jump(|i| i.working_directory())),
+            ("root", jump(|i| i.root())),
+            ("maps", bytes(info, maps)),
+            ("statm", text(info, statm)),
+            ("cmdline", bytes(info, |i| i.arguments())),
+            ("environ", bytes(info, |i| i.environment())),
+            ("auxv", bytes(info, |i| i.auxiliary_vector())),
+            ("limits", text(info, limits)),
+            ("mounts", text(info, mounts)),
+            ("mountinfo", text(info, mountinfo)),
+            ("cgroup", Spec::constant("0::/\n")),
+            ("fd", Spec::List(Box::new(Descriptors(info.clone())))),
+            ("fdinfo", Spec::List(Box::new(DescriptorInfo(info.clone())))),
+            ("net", network::directory(info)),
+            ("task", Spec::List(Box::new(Threads(info.clone())))),
+        ]
+        .into_iter()
+        .chain(thread_files(info, None))
+        .map(|(name, spec)| (name.to_string(), spec))
+        .collect(),
+    )
+}
+
+/// A path as text; file names that are no UTF-8 are shown with replacement characters.
+fn lossless(path: Vec<u8>) -> String {
+    String::from_utf8(path).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+}
+
+/// `stat`, `status` and `comm` of a thread, or of the process as a whole.
+fn thread_files(info: &Info, tid: Option<u32>) -> [(&'static str, Spec); 3] {
+    let reader = |make: fn(&dyn ProcInfo, &ThreadInfo, bool) -> String| -> Reader {
+        let info = info.clone();
+        Box::new(move || {
+            let number = tid.unwrap_or_else(|| info.pid());
+            let threads = info.threads();
+            let thread = threads.iter().find(|thread| thread.tid == number);
+            // The first thread may have ended before the process.
+            let thread = thread.or(threads.first()).ok_or(Errno::ESRCH)?;
+            Ok(make(&*info, thread, tid.is_none()).into_bytes())
+        })
+    };
+    let named = info.clone();
+    let rename = move |name: &[u8]| {
+        let name = name.strip_suffix(b"\n").unwrap_or(name);
+        named.set_thread_name(tid.unwrap_or_else(|| named.pid()), name)
+    };
+    let comm = reader(|_, thread, _| thread.name.clone() + "\n");
+    [
+        ("stat", Spec::File(reader(stat))),
+        ("status", Spec::File(reader(status))),
+        ("comm", Spec::Writable(comm, Box::new(rename))),
+    ]
+}
+
+/// `task`
+struct Threads(Info);
+
+impl List for Threads {
+    fn names(&self) -> Vec<String> {
+        let threads = self.0.threads();
+        threads
+            .iter()
+            .map(|thread| thread.tid.to_string())
+            .collect()
+    }
+
+    fn find(&self, name: &str) -> Option<Spec> {
+        let tid = number(name)?;
+        self.0.threads().iter().find(|thread| thread.tid == tid)?;
+        Some(Spec::directory(thread_files(&self.0, Some(tid))))
+    }
+}
+
+/// A name that is a number in its usual form.
+fn number(name: &str) -> Option<u32> {
+    let number: u32 = name.parse().ok()?;
+    (number.to_string() == name).then_some(number)
+}
+
+/// `fd`
+struct Descriptors(Info);
+
+impl List for Descriptors {
+    fn names(&self) -> Vec<String> {
+        self.0.descriptors().iter().map(u32::to_string).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<Spec> {
+        let fd = number(name)?;
+        self.0.open_file(fd)?;
+        let (shown, info) = (self.0.clone(), self.0.clone());
+        Some(Spec::Link(
+            Box::new(move || Ok(shown_name(&*shown.open_file(fd).ok_or(Errno::ENOENT)?))),
+            Some(Box::new(move || {
+                follow(info.open_file(fd).ok_or(Errno::ENOENT)?, info.root().mount)
+            })),
+        ))
+    }
+}
+
+/// The text of a link in `fd`.
+fn shown_name(open: &OpenFile) -> Vec<u8> {
+    if let Some(file) = open.downcast::<VnodeFile>() {
+        return file.path();
+    }
+    if let Some(end) = open.downcast::<PipeEnd>() {
+        return format!("pipe:[{}]", end.pipe().number()).into_bytes();
+    }
+    let file = open.file().as_any();
+    let kind = if file.is::<crate::eventfd::EventFd>() {
+        "anon_inode:[eventfd]".to_string()
+    } else if file.is::<crate::epoll::Epoll>() {
+        "anon_inode:[eventpoll]".to_string()
+    } else if file.is::<crate::timerfd::TimerFd>() {
+        "anon_inode:[timerfd]".to_string()
+    } else if file.is::<crate::signalfd::SignalFd>() {
+        "anon_inode:[signalfd]".to_string()
+    } else {
+        let metadata = open.file().metadata().unwrap_or_default();
+        match Kind::from_mode(metadata.mode) {
+            Some(Kind::Socket) => format!("socket:[{}]", metadata.inode),
+            _ => "anon_inode:[file]".to_string(),
+        }
+    };
+    kind.into_bytes()
+}
+
+/// Where a link in `fd` leads: to the object itself, whatever its name.
+fn follow(open: Arc<OpenFile>, mount: Arc<Mount>) -> Result<Target> {
+    if let Some(file) = open.downcast::<VnodeFile>() {
+        return Ok(Target::Jump(file.place().clone()));
+    }
+    let inode: Arc<dyn Inode> = match open.downcast::<PipeEnd>() {
+        Some(end) => Arc::new(UnnamedPipe(end.pipe().clone(), end.metadata()?)),
+        None => Arc::new(Unnamed(open)),
+    };
+    Ok(Target::Jump(Place { mount, inode }))
+}
+
+/// An object without a name, reached through its descriptor.
+struct Unnamed(Arc<OpenFile>);
+
+impl Inode for Unnamed {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> Kind {
+        let mode = self.0.file().metadata().unwrap_or_default().mode;
+        // Event counters and their kind have no type; they open like sockets, not at all.
+        Kind::from_mode(mode).unwrap_or(Kind::Socket)
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        self.0.file().metadata()
+    }
+
+    fn open(self: Arc<Self>, _flags: u32) -> Result<Arc<dyn File>> {
+        Err(Errno::ENXIO)
+    }
+}
+
+/// A pipe reached through a descriptor: opening it makes another end. It does not keep the first end open.
+struct UnnamedPipe(Arc<Pipe>, Metadata);
+
+impl Inode for UnnamedPipe {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Fifo
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        Ok(self.1)
+    }
+
+    fn open(self: Arc<Self>, _flags: u32) -> Result<Arc<dyn File>> {
+        Err(Errno::ENXIO)
+    }
+
+    fn pipe(&self) -> Option<Arc<Pipe>> {
+        Some(self.0.clone())
+    }
+}
+
+/// `fdinfo`
+struct DescriptorInfo(Info);
+
+impl List for DescriptorInfo {
+    fn names(&self) -> Vec<String> {
+        Descriptors(self.0.clone()).names()
+    }
+
+    fn find(&self, name: &str) -> Option<Spec> {
+        let fd = number(name)?;
+        self.0.open_file(fd)?;
+        let info = self.0.clone();
+        Some(Spec::File(Box::new(move || {
+            let open = info.open_file(fd).ok_or(Errno::ENOENT)?;
+            let mut out = format!(
+                "pos:\t{}\nflags:\t0{:o}\n",
+                *open.position().lock(),
+                open.flags()
+            );
+            if let Some(epoll) = open.downcast::<crate::epoll::Epoll>() {
+                epoll.for_each(|fd, interest| {
+                    let _ = writeln!(
+                        out,
+                        "tfd: {fd:>8} events: {:>8x} data: {:>16x}",
+                        interest.flags, interest.data
+                    );
+                });
+            }
+            Ok(out.into_bytes())
+        })))
+    }
+}
+
+fn maps(info: &dyn ProcInfo) -> Vec<u8> {
+    let mut out = Vec::new();
+    for mapping in info.mappings() {
+        let flag = |set: bool, letter: char| if set { letter } else { '-' };
+        let head = format!(
+            "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {}",
+            mapping.range.start,
+            mapping.range.end,
+            flag(mapping.read, 'r'),
+            flag(mapping.write, 'w'),
+            flag(mapping.execute, 'x'),
+            if mapping.shared { 's' } else { 'p' },
+            mapping.offset,
+            device_major(mapping.device),
+            device_minor(mapping.device),
+            mapping.inode,
+        );
+        if mapping.name.is_empty() {
+            out.extend_from_slice(format!("{head} ").as_bytes());
+        } else {
+            out.extend_from_slice(format!("{head:<73}").as_bytes());
+            out.extend_from_slice(&mapping.name);
+        }
+        out.push(b'\n');
+    }
+    out
+}
+
+/// Sizes of the address space in bytes.
+struct Sizes {
+    all: u64,
+    resident: u64,
+    resident_files: u64,
+    code: u64,
+    data: u64,
+    stack: u64,
+}
+
+fn sizes(info: &dyn ProcInfo) -> Sizes {
+    let mappings = info.mappings();
+    let sum = |what: fn(&super::Mapping) -> u64| mappings.iter().map(what).sum();
+    let len = |mapping: &super::Mapping| mapping.range.end - mapping.range.start;
+    let len_if =
+        |wanted: fn(&super::Mapping) -> bool| mappings.iter().filter(|m| wanted(m)).map(len).sum();
+    Sizes {
+        all: sum(|m| m.range.end - m.range.start),
+        resident: sum(|m| m.resident_bytes),
+        resident_files: sum(|m| if m.inode != 0 { m.resident_bytes } else { 0 }),
+        code: len_if(|m| m.execute && m.inode != 0),
+        data: len_if(|m| m.write && !m.shared && m.name != b"[stack]"),
+        stack: len_if(|m| m.name == b"[stack]"),
+    }
+}
+
+/// Pages: size, resident, resident in files, code, 0, data and stack, 0.
+fn statm(info: &dyn ProcInfo) -> String {
+    let sizes = sizes(info);
+    let pages = |bytes: u64| bytes / 4096;
+    format!(
+        "{} {} {} {} 0 {} 0\n",
+        pages(sizes.all),
+        pages(sizes.resident),
+        pages(sizes.resident_files),
+        pages(sizes.code),
+        pages(sizes.data + sizes.stack),
+    )
+}
+
+/// The 52 fields of proc_pid_stat(5); what is not known or does not exist here is 0.
+fn stat(info: &dyn ProcInfo, thread: &ThreadInfo, whole: bool) -> String {
+    let threads = info.threads();
+    let sizes = sizes(info);
+    let signals = info.signals();
+    let pid = info.pid();
+    let time = if whole {
+        threads.iter().map(|t| t.cpu_time_ns).sum()
+    } else {
+        thread.cpu_time_ns
+    };
+    let mut fields = [0u64; 53];
+    fields[5] = pid.into(); // process group
+    fields[6] = pid.into(); // session
+    fields[14] = time / NS_PER_TICK; // user time
+    fields[18] = 20; // priority
+    fields[20] = coracle_abi::convert::u64_from(threads.len());
+    fields[22] = thread.started_ns / NS_PER_TICK;
+    fields[23] = sizes.all;
+    fields[24] = sizes.resident / 4096;
+    fields[25] = u64::MAX; // limit of resident memory: none
+    fields[31] = signals.pending | thread.pending;
+    fields[32] = thread.blocked;
+    fields[33] = signals.ignored;
+    fields[34] = signals.caught;
+    fields[38] = 17; // exit signal: SIGCHLD
+    fields[39] = thread.cpu.into();
+    let number = if whole { pid } else { thread.tid };
+    let mut out = format!("{number} ({}) {} 0", thread.name, thread.state);
+    for (at, field) in fields.iter().enumerate().skip(5) {
+        // tty_nr is 0, tpgid -1: there is no terminal.
+        let _ = match at {
+            8 => write!(out, " -1"),
+            _ => write!(out, " {field}"),
+        };
+    }
+    out.push('\n');
+    out
+}
+
+fn status(info: &dyn ProcInfo, thread: &ThreadInfo, whole: bool) -> String {
+    let sizes = sizes(info);
+    let signals = info.signals();
+    let (uid, gid) = info.owner();
+    let cpus = info.cpus().len();
+    let state = match thread.state {
+        'R' => "R (running)",
+        'T' => "T (stopped)",
+        _ => "S (sleeping)",
+    };
+    let number = if whole { info.pid() } else { thread.tid };
+    let mut out = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(out, "{name}:\t{value}");
+    };
+    line("Name", &thread.name);
+    line("Umask", &format!("{:04o}", info.umask()));
+    line("State", state);
+    line("Tgid", &info.pid().to_string());
+    line("Ngid", "0");
+    line("Pid", &number.to_string());
+    line("PPid", "0");
+    line("TracerPid", "0");
+    line("Uid", &format!("{uid}\t{uid}\t{uid}\t{uid}"));
+    line("Gid", &format!("{gid}\t{gid}\t{gid}\t{gid}"));
+    let last_fd = info.descriptors().last().map_or(0, |fd| fd + 1);
+    line("FDSize", &last_fd.next_multiple_of(64).to_string());
+    line("Groups", &format!("{gid} "));
+    let peak = info.peak_resident_bytes().max(sizes.resident);
+    for (name, bytes) in [
+        ("VmSize", sizes.all),
+        ("VmLck", 0),
+        ("VmHWM", peak),
+        ("VmRSS", sizes.resident),
+        ("RssAnon", sizes.resident - sizes.resident_files),
+        ("RssFile", sizes.resident_files),
+        ("VmData", sizes.data),
+        ("VmStk", sizes.stack),
+        ("VmExe", sizes.code),
+        ("VmSwap", 0),
+    ] {
+        line(name, &format!("{:>8} kB", bytes / 1024));
+    }
+    line("Threads", &info.threads().len().to_string());
+    line("SigPnd", &format!("{:016x}", thread.pending));
+    line("ShdPnd", &format!("{:016x}", signals.pending));
+    line("SigBlk", &format!("{:016x}", thread.blocked));
+    line("SigIgn", &format!("{:016x}", signals.ignored));
+    line("SigCgt", &format!("{:016x}", signals.caught));
+    line("Seccomp", "0");
+    let mask = (1u64 << cpus.min(63)) - 1;
+    line("Cpus_allowed", &format!("{mask:x}"));
+    line("Cpus_allowed_list", &crate::sys::cpu_range(cpus));
+    line("Mems_allowed", "1");
+    line("Mems_allowed_list", "0");
+    out
+}
+
+/// Name, unit and number of each limit, in the order of proc_pid_limits(5).
+const LIMITS: [(&str, &str, u32); 16] = [
+    ("Max cpu time", "seconds", g::RLIMIT_CPU),
+    ("Max file size", "bytes", g::RLIMIT_FSIZE),
+    ("Max data size", "bytes", g::RLIMIT_DATA),
+    ("Max stack size", "bytes", g::RLIMIT_STACK),
+    ("Max core file size", "bytes", g::RLIMIT_CORE),
+    ("Max resident set", "bytes", g::RLIMIT_RSS),
+    ("Max processes", "processes", g::RLIMIT_NPROC),
+    ("Max open files", "files", g::RLIMIT_NOFILE),
+    ("Max locked memory", "bytes", g::RLIMIT_MEMLOCK),
+    ("Max address space", "bytes", g::RLIMIT_AS),
+    ("Max file locks", "locks", g::RLIMIT_LOCKS),
+    ("Max pending signals", "signals", g::RLIMIT_SIGPENDING),
+    ("Max msgqueue size", "bytes", g::RLIMIT_MSGQUEUE),
+    ("Max nice priority", "", g::RLIMIT_NICE),
+    ("Max realtime priority", "", g::RLIMIT_RTPRIO),
+    ("Max realtime timeout", "us", g::RLIMIT_RTTIME),
+];
+
+fn limits(info: &dyn ProcInfo) -> String {
+    let values = info.limits();
+    let shown = |value: u64| match value {
+        u64::MAX => "unlimited".to_string(),
+        value => value.to_string(),
+    };
+    let mut out = format!(
+        "{:<25} {:<20} {:<20} {:<10}\n",
+        "Limit", "Soft Limit", "Hard Limit", "Units"
+    );
+    for (name, unit, number) in LIMITS {
+        let (soft, hard) = values[coracle_abi::convert::usize_from_u32(number)];
+        let _ = writeln!(
+            out,
+            "{name:<25} {:<20} {:<20} {unit:<10}",
+            shown(soft),
+            shown(hard)
+        );
+    }
+    out
+}
+
+/// A path with the characters escaped that would break the columns (proc_pid_mountinfo(5)).
+fn escaped(path: &[u8]) -> String {
+    let mut out = String::new();
+    for byte in path {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => {
+                let _ = write!(out, "\\{byte:03o}");
+            }
+            _ => out.push(char::from(*byte)),
+        }
+    }
+    out
+}
+
+fn mount_path(mount: &Mount) -> String {
+    match mount.mount_point().map(Place::directory_path) {
+        None => "/".to_string(),
+        Some(Ok(path)) => escaped(&path),
+        Some(Err(_)) => "(unreachable)".to_string(),
+    }
+}
+
+fn options(mount: &Mount) -> &'static str {
+    if mount.options().read_only {
+        "ro,relatime"
+    } else {
+        "rw,relatime"
+    }
+}
+
+fn mounts(info: &dyn ProcInfo) -> String {
+    let mut out = String::new();
+    for mount in info.mounts() {
+        let kind = mount.file_system().type_name();
+        let _ = writeln!(
+            out,
+            "{kind} {} {kind} {} 0 0",
+            mount_path(&mount),
+            options(&mount)
+        );
+    }
+    out
+}
+
+fn mountinfo(info: &dyn ProcInfo) -> String {
+    let mut out = String::new();
+    for mount in info.mounts() {
+        let kind = mount.file_system().type_name();
+        let parent = mount.mount_point().map_or(0, |at| at.mount.id());
+        let device = mount.root().metadata().unwrap_or_default().device;
+        let access = if mount.options().read_only {
+            "ro"
+        } else {
+            "rw"
+        };
+        let _ = writeln!(
+            out,
+            "{} {parent} {}:{} / {} {} - {kind} {kind} {access}",
+            mount.id(),
+            device_major(device),
+            device_minor(device),
+            mount_path(&mount),
+            options(&mount),
+        );
+    }
+    out
+}
