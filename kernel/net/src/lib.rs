@@ -50,6 +50,7 @@ mod stack;
 mod tcp;
 mod timers;
 mod udp;
+mod unix;
 mod wire;
 
 pub use address::{Address, Endpoint, Prefix};

@@ -5,7 +5,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use coracle_abi::Errno;
 use coracle_abi::convert::u64_from;
@@ -22,15 +22,18 @@ use crate::link::Interface;
 use crate::loopback::Loopback;
 use crate::map::HashKey;
 use crate::route::{Route, RouteTable};
+use crate::socket::Credentials;
 use crate::tcp::TcpTables;
 use crate::timers::{TimerKey, Timers};
 use crate::udp::UdpTables;
+use crate::unix::UnixNames;
 
 /// Most interfaces of one stack, loopback included.
 pub const MAX_INTERFACES: usize = 8;
 
-/// Packets taken from a device in one go.
+/// Packets taken from a device in one go, and how often in one call.
 const RECEIVE_BUDGET: usize = 64;
+const RECEIVE_ROUNDS: usize = 16;
 
 /// Names a transport in [`NetConfig::on_listen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub struct NetConfig {
     pub use_timer: bool,
     /// Called when a socket starts to listen on a port.
     pub on_listen: Option<fn(Transport, u16)>,
+    /// Who the application is, for `SO_PEERCRED` and `SCM_CREDENTIALS`.
+    pub credentials: fn() -> Credentials,
     /// Bytes that all sockets together may keep in receive and send queues.
     pub memory_limit: usize,
 }
@@ -59,6 +64,7 @@ impl Default for NetConfig {
             clock: coracle_core::time::now,
             use_timer: true,
             on_listen: None,
+            credentials: Credentials::default,
             memory_limit: 64 << 20,
         }
     }
@@ -85,7 +91,6 @@ pub struct InterfaceConfig {
 
 /// A TCP/IP stack. See the crate's documentation for how to drive it.
 pub struct NetStack {
-    me: Weak<Self>,
     pub(crate) config: NetConfig,
     pub(crate) key: HashKey,
     pub(crate) secret: [u64; 2],
@@ -102,6 +107,7 @@ pub struct NetStack {
     pub(crate) icmp_errors: AtomicU64,
     pub(crate) tcp: TcpTables,
     pub(crate) udp: UdpTables,
+    pub(crate) unix: UnixNames,
 }
 
 impl NetStack {
@@ -114,7 +120,6 @@ impl NetStack {
                 .use_timer
                 .then(|| me.clone() as Weak<dyn TimerTarget>);
             Self {
-                me: me.clone(),
                 config,
                 key,
                 secret: [coracle_core::random::u64(), coracle_core::random::u64()],
@@ -130,6 +135,7 @@ impl NetStack {
                 icmp_errors: AtomicU64::new(0),
                 tcp: TcpTables::new(key),
                 udp: UdpTables::new(key),
+                unix: UnixNames::default(),
             }
         });
         let lo = Interface::new(0, "lo".to_owned(), None, key);
@@ -154,11 +160,6 @@ impl NetStack {
         if self.interfaces[index].set(Arc::new(interface)).is_ok() {
             self.interface_count.store(index + 1, Ordering::Release);
         }
-    }
-
-    /// A counted reference to this stack.
-    pub(crate) fn shared(&self) -> Option<Arc<Self>> {
-        self.me.upgrade()
     }
 
     /// Adds an interface for `device`, configures it and announces its addresses. `ENOSPC` when there are
@@ -300,30 +301,45 @@ impl NetStack {
         more
     }
 
+    /// Receives from one device, unless another CPU is doing that: then it is told to look once more, so that a packet
+    /// that arrives while it is leaving is not forgotten.
     fn receive_from(&self, interface: &Arc<Interface>, now: &mut Option<u64>) -> bool {
         let Some(device) = &interface.device else {
             return false;
         };
-        // Segments of one connection must not overtake each other, so one CPU serves a device from ring to socket.
-        let Some(mut batch) = interface.received.try_lock() else {
-            return false;
-        };
-        let more = device.receive(RECEIVE_BUDGET, &mut |packet| batch.push(packet));
-        if batch.is_empty() {
-            return more;
+        for _ in 0..RECEIVE_ROUNDS {
+            interface.look_again.store(true, Ordering::Release);
+            // Segments of one connection must not overtake each other, so one CPU serves a device from ring to socket.
+            let Some(mut batch) = interface.received.try_lock() else {
+                return false;
+            };
+            interface.look_again.store(false, Ordering::Relaxed);
+            let more = device.receive(RECEIVE_BUDGET, &mut |packet| batch.push(packet));
+            if !batch.is_empty() {
+                self.input_batch(interface, &mut batch, now);
+            }
+            drop(batch);
+            fence(Ordering::SeqCst);
+            if !more && !interface.look_again.load(Ordering::Acquire) {
+                return false;
+            }
         }
+        true
+    }
+
+    fn input_batch(
+        &self,
+        interface: &Arc<Interface>,
+        batch: &mut Vec<RxPacket>,
+        now: &mut Option<u64>,
+    ) {
         let now = *now.get_or_insert_with(|| self.now());
         let bytes: usize = batch.iter().map(|p| p.buf.len()).sum();
         self.counters.rx_packets.add(u64_from(batch.len()));
         self.counters.rx_bytes.add(u64_from(bytes));
-        for RxPacket {
-            buf,
-            checksum_valid,
-        } in batch.drain(..)
-        {
-            self.input_frame(interface, buf, checksum_valid, now);
+        for packet in batch.drain(..) {
+            self.input_frame(interface, packet.buf, packet.checksum_valid, now);
         }
-        more
     }
 
     /// Delivers loopback packets and tells the devices about queued packets. Call it when a system call that may have
@@ -338,9 +354,11 @@ impl NetStack {
 
     /// Switches receive interrupts of all devices. Returns whether packets arrived meanwhile: then poll again.
     pub fn set_receive_interrupts(&self, on: bool) -> bool {
-        self.interfaces()
-            .filter_map(|i| i.device.as_ref())
-            .fold(false, |more, d| d.set_receive_interrupts(on) || more)
+        let mut arrived = false;
+        for device in self.interfaces().filter_map(|i| i.device.as_ref()) {
+            arrived |= device.set_receive_interrupts(on);
+        }
+        arrived
     }
 
     /// Does what is due by now. Called by the kernel timer; to be called by the owner if

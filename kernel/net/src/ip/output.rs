@@ -53,7 +53,7 @@ pub(crate) fn checksum_in_place(
         sum.partial()
     } else {
         sum = sum.add(packet.head.data());
-        let mut odd = packet.head.len() % 2 != 0;
+        let mut odd = !packet.head.len().is_multiple_of(2);
         for fragment in &packet.fragments {
             let mut bytes = PacketBuf::new(1, fragment.len());
             copy_fragment(fragment, bytes.append(fragment.len()));
@@ -61,7 +61,7 @@ pub(crate) fn checksum_in_place(
                 // The sum so far ended in half a word: begin with the other half.
                 bytes.prepend(1).fill(0);
             }
-            odd = bytes.len() % 2 != 0;
+            odd = !bytes.len().is_multiple_of(2);
             sum = sum.add(bytes.data());
         }
         // A UDP checksum of zero means "none" (RFC 768); for TCP both zeroes are the same.

@@ -41,6 +41,8 @@ pub(crate) struct Interface {
     pub(crate) generation: AtomicU32,
     /// Frames between the device and the protocols. Whoever holds the lock is the one who receives.
     pub(crate) received: SpinLock<Vec<RxPacket>>,
+    /// Somebody wanted to receive while another CPU did.
+    pub(crate) look_again: AtomicBool,
     backlog: SpinLock<VecDeque<TxPacket>>,
     backlog_len: AtomicUsize,
     /// Packets were queued at the device since it was last told.
@@ -74,6 +76,7 @@ impl Interface {
             neighbours: SpinLock::new(NeighbourTable::new(key)),
             generation: AtomicU32::new(0),
             received: SpinLock::new(Vec::new()),
+            look_again: AtomicBool::new(false),
             backlog: SpinLock::new(VecDeque::new()),
             backlog_len: AtomicUsize::new(0),
             unflushed: AtomicBool::new(false),

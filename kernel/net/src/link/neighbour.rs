@@ -41,6 +41,17 @@ pub(crate) enum Resolution {
     Full(TxPacket),
 }
 
+/// What is to be done about neighbours that do not answer.
+#[derive(Default)]
+pub(crate) struct Retry {
+    /// Whom to ask again: everybody, or the one who had the address.
+    pub(crate) ask: Vec<(Address, Option<[u8; 6]>)>,
+    /// Packets that are given up.
+    pub(crate) gone: Vec<TxPacket>,
+    /// Come back after [`RETRY_NS`].
+    pub(crate) pending: bool,
+}
+
 pub(crate) struct NeighbourTable {
     key: HashKey,
     map: HashMap<Address, Neighbour>,
@@ -117,34 +128,30 @@ impl NeighbourTable {
         (Vec::new(), false)
     }
 
-    /// Goes over the neighbours that have not answered. Returns whom to ask again, the packets that are given up, and
-    /// whether to come back after [`RETRY_NS`].
-    pub(crate) fn retry(
-        &mut self,
-        now: u64,
-    ) -> (Vec<(Address, Option<[u8; 6]>)>, Vec<TxPacket>, bool) {
-        let (mut ask, mut gone, mut dead, mut pending) =
-            (Vec::new(), Vec::new(), Vec::new(), false);
+    /// Goes over the neighbours that have not answered.
+    pub(crate) fn retry(&mut self, now: u64) -> Retry {
+        let mut found = Retry::default();
+        let mut dead = Vec::new();
         for (address, entry) in self.map.iter_mut() {
             if entry.attempts == 0 {
                 continue; // known, or not asked
             }
             if now < entry.deadline {
-                pending = true;
+                found.pending = true;
             } else if entry.attempts < ATTEMPTS {
                 entry.attempts += 1;
                 entry.deadline = now + RETRY_NS;
-                pending = true;
-                ask.push((*address, entry.mac));
+                found.pending = true;
+                found.ask.push((*address, entry.mac));
             } else {
-                gone.append(&mut entry.waiting);
+                found.gone.append(&mut entry.waiting);
                 dead.push(*address);
             }
         }
         for address in dead {
             self.map.remove(self.key.address(address), &address);
         }
-        (ask, gone, pending)
+        found
     }
 
     /// Makes room: drops entries that would need confirming, or else one that has nothing waiting.

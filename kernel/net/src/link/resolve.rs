@@ -160,18 +160,18 @@ impl NetStack {
         interface
             .neighbour_timer_set
             .store(false, Ordering::Relaxed);
-        let (ask, gone, pending) = interface.neighbours.lock().retry(now);
-        for (address, mac) in ask {
+        let retry = interface.neighbours.lock().retry(now);
+        for (address, mac) in retry.ask {
             self.ask_neighbour(interface, address, mac, now);
         }
-        if !gone.is_empty() {
+        if !retry.gone.is_empty() {
             interface.generation.fetch_add(1, Ordering::Relaxed);
         }
-        for packet in gone {
+        for packet in retry.gone {
             self.counters.drop_unreachable.bump();
             self.report_unreachable(&packet, now);
         }
-        if pending {
+        if retry.pending {
             self.arm_neighbour_timer(interface, now);
         }
     }

@@ -22,7 +22,7 @@ pub enum UnixAddress {
     /// A name in the abstract namespace, without its leading NUL.
     Abstract(Vec<u8>),
     /// A name in the file system. `node` is the file's device and inode number, filled in by the caller that has
-    /// resolved (or, for `bind`, created) it: see [`SocketAddress::unresolved_path`].
+    /// resolved (or, for `bind`, created) it: see [`SocketAddress::unix_path`].
     Path {
         /// The path as the application gave it, without a final NUL.
         path: Vec<u8>,
@@ -121,11 +121,20 @@ impl SocketAddress {
         }))
     }
 
-    /// The path that still has to be resolved, and where to put its device and inode number.
-    pub fn unresolved_path(&mut self) -> Option<(&[u8], &mut Option<(u64, u64)>)> {
+    /// The path in the file system that the caller has to resolve (or, for `bind`, to create as a socket file) before
+    /// the address is used, if it is one.
+    #[must_use]
+    pub fn unix_path(&self) -> Option<&[u8]> {
         match self {
-            Self::Unix(UnixAddress::Path { path, node }) => Some((path, node)),
+            Self::Unix(UnixAddress::Path { path, .. }) => Some(path),
             _ => None,
+        }
+    }
+
+    /// Notes which file the path leads to.
+    pub fn set_unix_node(&mut self, device: u64, inode: u64) {
+        if let Self::Unix(UnixAddress::Path { node, .. }) = self {
+            *node = Some((device, inode));
         }
     }
 
@@ -185,6 +194,14 @@ impl SocketAddress {
             Self::V4(a) if !v6 => Ok(Endpoint::new(Address::from_v4(*a.ip()), a.port())),
             Self::V6(a) if v6 => Ok(Endpoint::new(Address::from_v6(*a.ip()), a.port())),
             _ => Err(Errno::EAFNOSUPPORT),
+        }
+    }
+
+    /// The address for a Unix socket. `EINVAL` for another family.
+    pub(crate) fn unix(&self) -> Result<&UnixAddress> {
+        match self {
+            Self::Unix(unix) => Ok(unix),
+            _ => Err(Errno::EINVAL),
         }
     }
 

@@ -15,18 +15,20 @@ use coracle_core::{Errno, PollEvents, Result};
 use super::Shutdown;
 use super::address::SocketAddress;
 use super::linux::{
-    AF_INET, AF_INET6, MSG_ERRQUEUE, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC, SOCK_DGRAM, SOCK_MAX,
-    SOCK_STREAM,
+    AF_INET, AF_INET6, AF_UNIX, MSG_ERRQUEUE, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC,
+    SCM_CREDENTIALS, SOCK_DGRAM, SOCK_MAX, SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET,
 };
 use crate::stack::NetStack;
 use crate::tcp::TcpSocket;
 use crate::udp::UdpSocket;
+use crate::unix::{UnixKind, UnixReceived, UnixSocket};
 use crate::wire::protocol;
 
 /// What a socket is, by family and type.
 pub(super) enum Kind {
     Tcp(Arc<TcpSocket>),
     Udp(Arc<UdpSocket>),
+    Unix(Arc<UnixSocket>),
 }
 
 /// A socket of any family.
@@ -100,6 +102,10 @@ impl SocketFile {
         let v6 = match u16::try_from(domain) {
             Ok(AF_INET) => false,
             Ok(AF_INET6) => true,
+            Ok(AF_UNIX) => {
+                let kind = unix_kind(kind, protocol)?;
+                return Ok(Self::from_kind(stack, Kind::Unix(UnixSocket::new(kind))));
+            }
             _ => return Err(Errno::EAFNOSUPPORT),
         };
         let protocol = u8::try_from(protocol).map_err(|_| Errno::EPROTONOSUPPORT)?;
@@ -110,6 +116,21 @@ impl SocketFile {
             _ => return Err(Errno::ESOCKTNOSUPPORT),
         };
         Ok(Self::from_kind(stack, kind))
+    }
+
+    /// `socketpair(2)`: two connected sockets. `EOPNOTSUPP` for families other than `AF_UNIX`.
+    pub fn pair(
+        stack: &Arc<NetStack>,
+        domain: u32,
+        kind: u32,
+        protocol: u32,
+    ) -> Result<[Arc<Self>; 2]> {
+        if domain != u32::from(AF_UNIX) {
+            Self::new(stack, domain, kind, protocol)?;
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let kind = unix_kind(kind, protocol)?;
+        Ok(UnixSocket::pair(kind).map(|s| Self::from_kind(stack, Kind::Unix(s))))
     }
 
     /// The stack this socket belongs to.
@@ -141,6 +162,7 @@ impl SocketFile {
         match &self.kind {
             Kind::Tcp(socket) => socket.bind(&self.stack, to.endpoint(socket.v6)?),
             Kind::Udp(socket) => socket.bind(&self.stack, to.endpoint(socket.v6)?),
+            Kind::Unix(socket) => socket.bind(&self.stack.unix, to.unix()?),
         }
     }
 
@@ -148,6 +170,7 @@ impl SocketFile {
     pub fn listen(&self, backlog: i32) -> Result<()> {
         match &self.kind {
             Kind::Tcp(socket) => socket.listen(&self.stack, backlog),
+            Kind::Unix(socket) => socket.listen(backlog),
             Kind::Udp(_) => Err(Errno::EOPNOTSUPP),
         }
     }
@@ -169,6 +192,11 @@ impl SocketFile {
                 Ok((file, address))
             }
             Kind::Udp(_) => Err(Errno::EOPNOTSUPP),
+            Kind::Unix(listener) => {
+                let (socket, peer) = listener.accept()?;
+                let file = Self::from_kind(&self.stack, Kind::Unix(socket));
+                Ok((file, SocketAddress::Unix(peer)))
+            }
         }
     }
 
@@ -188,12 +216,16 @@ impl SocketFile {
                 SocketAddress::Unspecified => socket.connect(&self.stack, None),
                 to => socket.connect(&self.stack, Some(to.endpoint(socket.v6)?)),
             },
+            Kind::Unix(socket) => match to {
+                SocketAddress::Unspecified => socket.connect(&self.stack.unix, None),
+                to => socket.connect(&self.stack.unix, Some(to.unix()?)),
+            },
         }
     }
 
     /// `sendmsg(2)`: returns how many bytes were taken. `EAGAIN` if there is no room; `EPIPE` (the caller raises
     /// `SIGPIPE`) if this side is closed.
-    pub fn send(&self, src: &mut IoSrc<'_>, request: &SendRequest<'_>) -> Result<usize> {
+    pub fn send(&self, src: &mut IoSrc<'_>, request: SendRequest<'_>) -> Result<usize> {
         if request.flags & MSG_OOB != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -209,6 +241,16 @@ impl SocketFile {
                     Some(to) => Some(to.endpoint(socket.v6)?),
                 };
                 socket.send(&self.stack, src, to, now)
+            }
+            Kind::Unix(socket) => {
+                let to = request.to.map(SocketAddress::unix).transpose()?;
+                let rights = request.control.into_iter().filter_map(|c| match c {
+                    ControlMessage::Rights(files) => Some(files),
+                    ControlMessage::Other { .. } => None,
+                });
+                let rights = rights.flatten().collect();
+                let who = (self.stack.config.credentials)();
+                socket.send(&self.stack.unix, src, to, rights, who)
             }
         }
     }
@@ -246,6 +288,13 @@ impl SocketFile {
                     control: self.packet_info(&got),
                 })
             }
+            Kind::Unix(socket) => {
+                if flags & MSG_OOB != 0 {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                let whole = flags & MSG_TRUNC != 0;
+                Ok(unix_received(socket.receive(dst, peek)?, whole))
+            }
         }
     }
 
@@ -257,7 +306,7 @@ impl SocketFile {
                 let now = self.stack.now();
                 socket.send_page(&self.stack, page, offset, len, more, now)
             }
-            Kind::Udp(_) => Err(Errno::EOPNOTSUPP),
+            Kind::Udp(_) | Kind::Unix(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 
@@ -266,6 +315,7 @@ impl SocketFile {
         match &self.kind {
             Kind::Tcp(socket) => socket.shutdown(&self.stack, how, self.stack.now()),
             Kind::Udp(socket) => socket.shutdown(how),
+            Kind::Unix(socket) => socket.shutdown(how),
         }
     }
 
@@ -274,6 +324,7 @@ impl SocketFile {
         Ok(match &self.kind {
             Kind::Tcp(socket) => SocketAddress::from_endpoint(socket.local(), socket.v6),
             Kind::Udp(socket) => SocketAddress::from_endpoint(socket.local(), socket.v6),
+            Kind::Unix(socket) => SocketAddress::Unix(socket.name()),
         })
     }
 
@@ -282,6 +333,7 @@ impl SocketFile {
         Ok(match &self.kind {
             Kind::Tcp(socket) => SocketAddress::from_endpoint(socket.peer()?, socket.v6),
             Kind::Udp(socket) => SocketAddress::from_endpoint(socket.peer()?, socket.v6),
+            Kind::Unix(socket) => SocketAddress::Unix(socket.peer_name()?),
         })
     }
 }
@@ -295,13 +347,14 @@ impl File for SocketFile {
         match &self.kind {
             Kind::Tcp(socket) => socket.receive(&self.stack, dst, false, false, self.stack.now()),
             Kind::Udp(socket) => socket.receive(dst, false).map(|r| r.copied),
+            Kind::Unix(socket) => socket.receive(dst, false).map(|r| r.copied),
         }
     }
 
     fn write(&self, src: &mut IoSrc<'_>) -> Result<usize> {
         match &self.kind {
             Kind::Tcp(socket) => socket.send(&self.stack, src, false, self.stack.now()),
-            Kind::Udp(_) => self.send(src, &SendRequest::default()),
+            Kind::Udp(_) | Kind::Unix(_) => self.send(src, SendRequest::default()),
         }
     }
 
@@ -309,6 +362,7 @@ impl File for SocketFile {
         match &self.kind {
             Kind::Tcp(socket) => socket.poll(),
             Kind::Udp(socket) => socket.poll(),
+            Kind::Unix(socket) => socket.poll(),
         }
     }
 
@@ -316,6 +370,7 @@ impl File for SocketFile {
         Some(match &self.kind {
             Kind::Tcp(socket) => &socket.poll,
             Kind::Udp(socket) => &socket.poll,
+            Kind::Unix(socket) => &socket.poll,
         })
     }
 
@@ -337,7 +392,43 @@ impl File for SocketFile {
         match &self.kind {
             Kind::Tcp(socket) => socket.close(&self.stack, self.stack.now()),
             Kind::Udp(socket) => socket.close(&self.stack),
+            Kind::Unix(socket) => socket.close(&self.stack.unix),
         }
         self.stack.flush();
+    }
+}
+
+/// The type of a Unix socket. `ESOCKTNOSUPPORT`, `EPROTONOSUPPORT`.
+fn unix_kind(kind: u32, protocol: u32) -> Result<UnixKind> {
+    if protocol != 0 && protocol != u32::from(AF_UNIX) {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    match kind {
+        SOCK_STREAM => Ok(UnixKind::Stream),
+        SOCK_DGRAM => Ok(UnixKind::Datagram),
+        SOCK_SEQPACKET => Ok(UnixKind::Packet),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+/// `whole`: `MSG_TRUNC` was given, so the length of the message counts.
+fn unix_received(got: UnixReceived, whole: bool) -> Received {
+    let mut control = Vec::new();
+    if let Some(who) = got.credentials {
+        let words = [who.pid, who.uid, who.gid];
+        control.push(ControlMessage::Other {
+            level: SOL_SOCKET,
+            kind: SCM_CREDENTIALS,
+            data: words.iter().flat_map(|w| w.to_ne_bytes()).collect(),
+        });
+    }
+    if !got.rights.is_empty() {
+        control.push(ControlMessage::Rights(got.rights));
+    }
+    Received {
+        count: if whole { got.len } else { got.copied },
+        from: got.source.map(SocketAddress::Unix),
+        flags: if got.len > got.copied { MSG_TRUNC } else { 0 },
+        control,
     }
 }

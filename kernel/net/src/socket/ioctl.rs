@@ -60,6 +60,8 @@ impl SocketFile {
                     Kind::Tcp(socket) if socket.is_listening() => return Err(Errno::EINVAL),
                     Kind::Tcp(socket) => socket.readable_bytes(),
                     Kind::Udp(socket) => socket.readable_bytes(),
+                    Kind::Unix(socket) if socket.is_listening() => return Err(Errno::EINVAL),
+                    Kind::Unix(socket) => socket.readable_bytes(),
                 };
                 out.write(number(count)?)?;
             }

@@ -12,11 +12,13 @@ use coracle_core::{Errno, Result};
 
 use super::file::{Kind, SocketFile};
 use super::linux::{
-    AF_INET, AF_INET6, SOCK_DGRAM, SOCK_STREAM, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_TCP, SOL_UDP,
+    AF_INET, AF_INET6, AF_UNIX, SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM, SOL_IP, SOL_IPV6,
+    SOL_SOCKET, SOL_TCP, SOL_UDP,
 };
 use crate::address::Address;
 use crate::tcp::TcpOptions;
 use crate::udp::UdpOptions;
+use crate::unix::UnixKind;
 use crate::wire::protocol;
 
 /// Limits of `SO_SNDBUF` and `SO_RCVBUF`, doubled values (`net.core.*mem_max` of Linux, and its minima).
@@ -122,7 +124,7 @@ impl SocketFile {
                 socket.change_options(&self.stack, self.stack.now(), f);
                 Ok(())
             }
-            Kind::Udp(_) => Err(Errno::ENOPROTOOPT),
+            _ => Err(Errno::ENOPROTOOPT),
         }
     }
 
@@ -132,7 +134,7 @@ impl SocketFile {
                 socket.change_options(&self.stack, f);
                 Ok(())
             }
-            Kind::Tcp(_) => Err(Errno::ENOPROTOOPT),
+            _ => Err(Errno::ENOPROTOOPT),
         }
     }
 
@@ -145,10 +147,34 @@ impl SocketFile {
         match &self.kind {
             Kind::Tcp(_) => self.change_tcp(tcp),
             Kind::Udp(_) => self.change_udp(udp),
+            Kind::Unix(_) => Err(Errno::ENOPROTOOPT),
         }
     }
 
     fn set_socket_option(&self, name: u32, value: &[u8]) -> Result<()> {
+        if let Kind::Unix(socket) = &self.kind {
+            match name {
+                n::SO_PASSCRED => {
+                    socket.pass_credentials(int(value)? != 0);
+                    return Ok(());
+                }
+                n::SO_SNDBUF | n::SO_SNDBUFFORCE => {
+                    socket.set_send_buffer(buffer(value)?);
+                    return Ok(());
+                }
+                // The sender's buffer counts; the others mean nothing here, as on Linux.
+                n::SO_RCVBUF
+                | n::SO_RCVBUFFORCE
+                | n::SO_REUSEADDR
+                | n::SO_REUSEPORT
+                | n::SO_KEEPALIVE
+                | n::SO_BROADCAST
+                | n::SO_LINGER => {
+                    return int(value).map(|_| ());
+                }
+                _ => {}
+            }
+        }
         let on = || int(value).map(|v| v != 0);
         match name {
             n::SO_REUSEADDR => {
@@ -215,20 +241,44 @@ impl SocketFile {
             match &file.kind {
                 Kind::Tcp(socket) => socket.options(tcp),
                 Kind::Udp(socket) => socket.options(udp),
+                Kind::Unix(_) => udp(&UdpOptions::default()),
             }
         }
-        let (v6, kind, number) = match &self.kind {
-            Kind::Tcp(socket) => (socket.v6, SOCK_STREAM, protocol::TCP),
-            Kind::Udp(socket) => (socket.v6, SOCK_DGRAM, protocol::UDP),
+        if let Kind::Unix(socket) = &self.kind {
+            match name {
+                n::SO_PASSCRED => return Ok(give_int(out, socket.passes_credentials().into())),
+                n::SO_SNDBUF => return Ok(give_int(out, socket.send_buffer())),
+                n::SO_PEERCRED => {
+                    socket.peer_name()?;
+                    let who = (self.stack.config.credentials)();
+                    let words = [who.pid, who.uid, who.gid].map(u32::to_ne_bytes);
+                    return Ok(give(out, words.as_flattened()));
+                }
+                _ => {}
+            }
+        }
+        let inet = |v6: bool| if v6 { AF_INET6 } else { AF_INET };
+        let (domain, kind, number) = match &self.kind {
+            Kind::Tcp(socket) => (inet(socket.v6), SOCK_STREAM, protocol::TCP),
+            Kind::Udp(socket) => (inet(socket.v6), SOCK_DGRAM, protocol::UDP),
+            Kind::Unix(socket) => {
+                let kind = match socket.kind {
+                    UnixKind::Stream => SOCK_STREAM,
+                    UnixKind::Datagram => SOCK_DGRAM,
+                    UnixKind::Packet => SOCK_SEQPACKET,
+                };
+                (AF_UNIX, kind, 0)
+            }
         };
         let value = match name {
             n::SO_TYPE => usize_from_u32(kind),
-            n::SO_DOMAIN => usize::from(if v6 { AF_INET6 } else { AF_INET }),
+            n::SO_DOMAIN => usize::from(domain),
             n::SO_PROTOCOL => usize::from(number),
             n::SO_ERROR => {
                 let error = match &self.kind {
                     Kind::Tcp(socket) => socket.take_error(),
                     Kind::Udp(socket) => socket.take_error(),
+                    Kind::Unix(socket) => socket.take_error(),
                 };
                 let number = error.map_or(0, Errno::number);
                 return Ok(give(out, &number.to_ne_bytes()));
@@ -236,6 +286,7 @@ impl SocketFile {
             n::SO_ACCEPTCONN => match &self.kind {
                 Kind::Tcp(socket) => usize::from(socket.is_listening()),
                 Kind::Udp(_) => 0,
+                Kind::Unix(socket) => usize::from(socket.is_listening()),
             },
             n::SO_REUSEADDR => either(self, |o| o.reuse_address, |o| o.reuse_address).into(),
             n::SO_REUSEPORT => either(self, |o| o.reuse_port, |o| o.reuse_port).into(),
@@ -320,6 +371,7 @@ impl SocketFile {
         let v6 = match &self.kind {
             Kind::Tcp(socket) => socket.v6,
             Kind::Udp(socket) => socket.v6,
+            Kind::Unix(_) => false,
         };
         if !v6 {
             return Err(Errno::ENOPROTOOPT);
@@ -389,6 +441,7 @@ impl SocketFile {
                     o.v6_only,
                 )
             }),
+            Kind::Unix(_) => return Err(Errno::EOPNOTSUPP),
         };
         let value = match (v6, name) {
             (false, n::IP_TTL) | (true, n::IPV6_UNICAST_HOPS) => usize::from(ttl),

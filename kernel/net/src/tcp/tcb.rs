@@ -222,11 +222,6 @@ impl Tcb {
         plus(self.snd_una, self.send.len())
     }
 
-    /// Whether our FIN was sent and acknowledged.
-    pub(super) fn fin_acknowledged(&self) -> bool {
-        matches!(self.state, State::FinWait2 | State::Closed)
-    }
-
     /// Bytes queued and not sent yet.
     #[inline]
     pub(super) fn unsent(&self) -> usize {

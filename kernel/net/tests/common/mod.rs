@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A world for tests: stacks joined by a wire that delays, loses, doubles and reorders, under a clock that jumps.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
-#![allow(clippy::cast_possible_truncation, reason = "test data")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data"
+)]
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -53,6 +57,9 @@ impl Default for Rules {
     }
 }
 
+/// Says of a frame from a side whether to drop it.
+pub type Filter = Box<dyn FnMut(usize, &[u8]) -> bool + Send>;
+
 #[derive(Default)]
 pub struct Wire {
     pub rules: Rules,
@@ -61,7 +68,7 @@ pub struct Wire {
     seed: u64,
     pub carried: usize,
     /// Drops frames for which it says `true`.
-    pub filter: Option<Box<dyn FnMut(usize, &[u8]) -> bool + Send>>,
+    pub filter: Option<Filter>,
     /// Copies of all frames, with the side that sent them.
     pub log: Option<Vec<(usize, Vec<u8>)>>,
 }
@@ -457,7 +464,7 @@ pub fn listen(stack: &Arc<NetStack>, port: u16) -> Arc<SocketFile> {
 }
 
 pub fn send(socket: &SocketFile, bytes: &[u8]) -> Result<usize, Errno> {
-    socket.send(&mut IoSrc::kernel(bytes), &SendRequest::default())
+    socket.send(&mut IoSrc::kernel(bytes), SendRequest::default())
 }
 
 pub fn send_flags(socket: &SocketFile, bytes: &[u8], flags: u32) -> Result<usize, Errno> {
@@ -465,7 +472,7 @@ pub fn send_flags(socket: &SocketFile, bytes: &[u8], flags: u32) -> Result<usize
         flags,
         ..SendRequest::default()
     };
-    socket.send(&mut IoSrc::kernel(bytes), &request)
+    socket.send(&mut IoSrc::kernel(bytes), request)
 }
 
 pub fn send_to(socket: &SocketFile, bytes: &[u8], to: &SocketAddress) -> Result<usize, Errno> {
@@ -473,7 +480,7 @@ pub fn send_to(socket: &SocketFile, bytes: &[u8], to: &SocketAddress) -> Result<
         to: Some(to),
         ..SendRequest::default()
     };
-    socket.send(&mut IoSrc::kernel(bytes), &request)
+    socket.send(&mut IoSrc::kernel(bytes), request)
 }
 
 pub fn receive(socket: &SocketFile, most: usize) -> Result<Vec<u8>, Errno> {
