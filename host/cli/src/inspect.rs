@@ -60,6 +60,10 @@ struct Security {
     folder_mode: Option<String>,
     /// Whether the VMM dies with the process that watches it.
     vmm_bound_to_monitor: bool,
+    /// Whether the guest may change its root; the changes are gone with the instance in any case.
+    guest_root_read_only: bool,
+    /// What the kernel does in every guest.
+    guest_kernel: [&'static str; 4],
     /// Interfaces of the guest.
     network: String,
     /// Host ports that lead into the guest.
@@ -92,6 +96,13 @@ impl Security {
             control_socket_mode: mode(&instance.control_socket()),
             folder_mode: mode(&instance.dir),
             vmm_bound_to_monitor: true,
+            guest_root_read_only: state.read_only,
+            guest_kernel: [
+                "address space layout randomised",
+                "no page writable and executable (W^X)",
+                "guard pages below stacks",
+                "null page unmapped",
+            ],
             network: state.spec.network.to_string(),
             ports: state.spec.ports.iter().map(ToString::to_string).collect(),
         }

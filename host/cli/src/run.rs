@@ -59,6 +59,7 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
         started_s: None,
         finished_s: None,
         remove: args.rm,
+        read_only: args.read_only,
         accel_warning: plan.accel_warning,
         monitor: coracle_vmm::process::ProcessId::current(),
         vmm: None,

@@ -139,7 +139,10 @@ fn the_control_socket_is_for_its_owner_only() {
     let world = World::new();
     assert_eq!(
         world
-            .run("serve", &["run", "-d", "--name", "s", "./hello"])
+            .run(
+                "serve",
+                &["run", "-d", "--read-only", "--name", "s", "./hello"]
+            )
             .code,
         0
     );
@@ -148,6 +151,7 @@ fn the_control_socket_is_for_its_owner_only() {
     assert_eq!(security[0]["control_socket_mode"], "0600");
     assert_eq!(security[0]["folder_mode"], "0700");
     assert_eq!(security[0]["vmm_no_new_privileges"], true);
+    assert_eq!(security[0]["guest_root_read_only"], true);
     assert_eq!(world.run("", &["rm", "-f", "s"]).code, 0);
     world.assert_clean();
 }

@@ -51,6 +51,8 @@ pub struct State {
     pub finished_s: Option<u64>,
     /// Whether the folder goes when the instance ends.
     pub remove: bool,
+    /// Whether the guest may not change its root.
+    pub read_only: bool,
     /// Why software emulation was chosen although nobody asked for it.
     pub accel_warning: Option<String>,
     /// The process that watches the VMM.
