@@ -8,6 +8,7 @@ use coracle_core::thread::{IdleHooks, set_idle_hooks};
 use coracle_drivers::VirtioNet;
 use coracle_loader::config::{BootConfig, NetworkConfig};
 use coracle_net::{Address, InterfaceConfig, NetConfig, NetStack, Prefix, Transport};
+use coracle_syscall::socket;
 
 use crate::control;
 
@@ -28,7 +29,11 @@ fn on_listen(transport: Transport, port: u16) {
 
 /// Makes the stack and an interface for each card.
 pub(crate) fn init(config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) {
-    let stack = NetStack::new(NetConfig { on_listen: Some(on_listen), ..NetConfig::default() });
+    let stack = NetStack::new(NetConfig {
+        on_listen: Some(on_listen),
+        credentials: socket::credentials,
+        ..NetConfig::default()
+    });
     for (index, card) in cards.into_iter().enumerate() {
         use coracle_core::device::NetDevice;
         let settings = config
@@ -47,6 +52,7 @@ pub(crate) fn init(config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) 
         }
         card.set_receive_interrupts(true);
     }
+    socket::install(stack.clone());
     let _ = STACK.set(stack);
     set_idle_hooks(IdleHooks { poll, arm, disarm });
 }

@@ -19,7 +19,7 @@ mod mem;
 mod path;
 pub mod process;
 mod signal;
-mod socket;
+pub mod socket;
 mod thread;
 mod time;
 mod wait;

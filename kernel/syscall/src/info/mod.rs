@@ -15,7 +15,7 @@ use coracle_core::thread::{self, PENDING_EXIT, PENDING_SIGNAL};
 use coracle_core::user::{self, User};
 use coracle_core::{Result, random, time as kernel_time};
 
-pub use identity::{Identity, identity, set_groups, set_identity};
+pub use identity::{Identity, Ids, identity, set_groups, set_identity};
 pub(crate) use identity::{
     capget, capset, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, real_uid,
     setgid, setgroups, setregid, setresgid, setresuid, setreuid, setuid,

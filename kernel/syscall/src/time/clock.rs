@@ -88,7 +88,7 @@ pub(super) fn cpu_time_patience(left_ns: u64) -> u64 {
 }
 
 /// `struct timespec` of a time in nanoseconds.
-pub(super) fn timespec_of(ns: u64) -> g::__kernel_timespec {
+pub(crate) fn timespec_of(ns: u64) -> g::__kernel_timespec {
     g::__kernel_timespec {
         tv_sec: (ns / NS_PER_S).cast_signed(),
         tv_nsec: (ns % NS_PER_S).cast_signed(),

@@ -13,7 +13,8 @@ use coracle_abi::raw::general as g;
 use coracle_core::user::User;
 use coracle_core::{Errno, Result, thread, time as kernel_time};
 
-use clock::{Clock, time_of, timespec_of};
+pub(crate) use clock::timespec_of;
+use clock::{Clock, time_of};
 pub(crate) use interval::{alarm, getitimer, setitimer};
 pub(crate) use posix::{
     timer_create, timer_delete, timer_getoverrun, timer_gettime, timer_settime,
