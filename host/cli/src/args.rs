@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: nouns, verbs and letters are podman's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -60,6 +60,7 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "coracle run [OPTIONS] ELF|DIR [ARGS]...")]
 pub(crate) struct RunArgs {
     /// Run in the background and print the name
     #[arg(short, long)]
@@ -109,12 +110,25 @@ pub(crate) struct RunArgs {
     /// Log every system call on the serial port (serial.log of the instance)
     #[arg(long)]
     pub(crate) trace: bool,
-    /// A static executable, or a folder used as root file system
-    #[arg(value_name = "ELF|DIR")]
-    pub(crate) image: PathBuf,
-    /// Arguments; for a folder, first the program in it
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) args: Vec<String>,
+    /// A static executable or a folder used as root file system, then arguments; for a folder, first the program in it
+    #[arg(
+        value_name = "ELF|DIR [ARGS]",
+        required = true,
+        trailing_var_arg = true
+    )]
+    pub(crate) command: Vec<String>,
+}
+
+impl RunArgs {
+    /// The executable or folder.
+    pub(crate) fn image(&self) -> &Path {
+        Path::new(&self.command[0])
+    }
+
+    /// What follows it. Whatever looks like a flag there is the program's.
+    pub(crate) fn arguments(&self) -> &[String] {
+        &self.command[1..]
+    }
 }
 
 #[derive(Debug, Args)]

@@ -102,16 +102,16 @@ fn cpus(text: &str) -> Result<u32, String> {
 
 fn bundle(args: &RunArgs, network: &Network) -> Result<Bundle, Failure> {
     let env = environment(args)?;
-    let root = Root::at(&args.image)?;
+    let root = Root::at(args.image())?;
     let search = env
         .iter()
         .find_map(|variable| variable.strip_prefix("PATH="))
         .unwrap_or(DEFAULT_PATH);
-    let first = args.args.first().map(String::as_str);
+    let first = args.arguments().first().map(String::as_str);
     let program = root.program(first, search)?;
     let arguments = match &root {
-        Root::Executable(_) => &args.args[..],
-        Root::Directory(_) => &args.args[1..],
+        Root::Executable(_) => args.arguments(),
+        Root::Directory(_) => &args.arguments()[1..],
     };
     let argv = std::iter::once(program)
         .chain(arguments.iter().cloned())

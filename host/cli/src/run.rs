@@ -53,7 +53,7 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
     plan.spec.boot = boot::prepare(&plan.spec, &instance.boot_rom())?;
     let mut state = State {
         status: Status::Created,
-        image: std::path::absolute(&args.image).unwrap_or_else(|_| args.image.clone()),
+        image: std::path::absolute(args.image()).unwrap_or_else(|_| args.image().into()),
         command: plan.bundle.config.process.args,
         created_s: now_s(),
         started_s: None,

@@ -20,7 +20,7 @@ fn pid(value: &serde_json::Value) -> Pid {
 #[test]
 fn run_passes_output_and_exit_code_on() {
     let world = World::new();
-    let mut command = world.coracle(&["run", "--name", "a", "./hello", "--flag", "x"]);
+    let mut command = world.coracle(&["run", "--name", "a", "./hello", "-p", "--rm", "--", "x"]);
     let done = Done::from(
         command
             .env("BEHAVIOUR", "exit")
@@ -34,7 +34,7 @@ fn run_passes_output_and_exit_code_on() {
     );
     assert_eq!(
         world.inspect("a", "/command"),
-        serde_json::json!(["/hello", "--flag", "x"])
+        serde_json::json!(["/hello", "-p", "--rm", "--", "x"])
     );
     assert_eq!(
         world.inspect("a", "/exit"),
