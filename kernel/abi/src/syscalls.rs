@@ -89,6 +89,7 @@ macro_rules! for_each_syscall {
             fsync => fd::fsync(fd: Fd) Full "";
             fdatasync => fd::fdatasync(fd: Fd) Full "";
             sync => fd::sync() Full "";
+            syncfs => fd::syncfs(fd: Fd) Full "";
             ftruncate => fd::ftruncate(fd: Fd, len: i64) Full "";
             fallocate => fd::fallocate(fd: Fd, mode: u32, offset: i64, len: i64) Partial "no collapse, insert or unshare";
             fadvise64 => fd::fadvise64(fd: Fd, offset: i64, len: i64, advice: u32) Full "";

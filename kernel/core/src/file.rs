@@ -207,7 +207,8 @@ impl OpenFile {
     /// Whether the description allows reading; `EBADF` otherwise.
     pub fn check_readable(&self) -> Result<()> {
         let flags = self.flags();
-        if flags & g::O_PATH == 0 && flags & g::O_ACCMODE != g::O_WRONLY {
+        // Access mode 3 allows neither: such a descriptor is for `ioctl` only (open(2), NOTES).
+        if flags & g::O_PATH == 0 && matches!(flags & g::O_ACCMODE, g::O_RDONLY | g::O_RDWR) {
             Ok(())
         } else {
             Err(Errno::EBADF)
@@ -217,7 +218,7 @@ impl OpenFile {
     /// Whether the description allows writing; `EBADF` otherwise.
     pub fn check_writable(&self) -> Result<()> {
         let flags = self.flags();
-        if flags & g::O_PATH == 0 && flags & g::O_ACCMODE != g::O_RDONLY {
+        if flags & g::O_PATH == 0 && matches!(flags & g::O_ACCMODE, g::O_WRONLY | g::O_RDWR) {
             Ok(())
         } else {
             Err(Errno::EBADF)

@@ -2,13 +2,15 @@
 //! Fast user-space locks (futex(2)): threads that wait for a word of the application to change.
 //!
 //! Waiters of one address lie in one bucket, in order of arrival. The word is read under the bucket's lock, so a waker
-//! that changed it before either sees the waiter or is seen by it. With one address space the address is the key; a
-//! futex in a file that is mapped twice is two futexes here.
+//! that changed it before either sees the waiter or is seen by it. The key is the address, or for a word in a shared
+//! mapping of a file (without `FUTEX_PRIVATE_FLAG`) its place in physical memory, so that each mapping of the file
+//! names the same futex.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use coracle_abi::convert::usize_from;
 use coracle_abi::raw::general as g;
 use coracle_abi::{Errno, USER_END};
 
@@ -38,6 +40,22 @@ fn bucket(key: usize) -> &'static SpinLock<Vec<Waiting>> {
     &TABLE[(key >> 2 ^ key >> 12) % BUCKETS]
 }
 
+/// Marks keys that are physical.
+const PHYSICAL: usize = 1 << 63;
+
+/// The key of a word: see the module's head. `shared` is the absence of `FUTEX_PRIVATE_FLAG`.
+fn key(at: usize, shared: bool) -> Result<usize> {
+    check(at)?;
+    if !shared {
+        return Ok(at);
+    }
+    // The page must be present before it is asked where it lies.
+    if peek(at).is_none() {
+        memory::fault_in(at, false)?;
+    }
+    Ok(memory::space::shared_location(at).map_or(at, |physical| usize_from(physical) | PHYSICAL))
+}
+
 fn check(at: usize) -> Result<()> {
     if !at.is_multiple_of(4) {
         return Err(Errno::EINVAL);
@@ -57,14 +75,14 @@ fn peek(at: usize) -> Option<u32> {
 
 /// `FUTEX_WAIT_BITSET`: sleeps while the word is `expected`. `EAGAIN` if it is something else, `ETIMEDOUT` after
 /// `deadline_ns` of the monotonic clock, `EINTR` for a signal.
-pub fn wait(at: usize, expected: u32, bits: u32, deadline_ns: Option<u64>) -> Result<()> {
-    check(at)?;
+pub fn wait(at: usize, shared: bool, expected: u32, bits: u32, deadline_ns: Option<u64>) -> Result<()> {
+    let key = key(at, shared)?;
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
     let me = thread::current();
     loop {
-        let mut waiters = bucket(at).lock();
+        let mut waiters = bucket(key).lock();
         match peek(at) {
             Some(value) if value == expected => {}
             Some(_) => return Err(Errno::EAGAIN),
@@ -75,9 +93,9 @@ pub fn wait(at: usize, expected: u32, bits: u32, deadline_ns: Option<u64>) -> Re
             }
         }
         thread::prepare_to_wait();
-        me.futex.key.store(at, Ordering::Relaxed);
+        me.futex.key.store(key, Ordering::Relaxed);
         waiters.push(Waiting {
-            key: at,
+            key,
             bits,
             thread: me.arc(),
         });
@@ -154,27 +172,26 @@ fn wake_locked(
 }
 
 /// `FUTEX_WAKE_BITSET`: wakes up to `count` threads that wait with any of `bits`; returns how many.
-pub fn wake(at: usize, bits: u32, count: usize) -> Result<usize> {
-    check(at)?;
+pub fn wake(at: usize, shared: bool, bits: u32, count: usize) -> Result<usize> {
+    let key = key(at, shared)?;
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
-    Ok(wake_locked(bucket(at).lock(), at, bits, count))
+    Ok(wake_locked(bucket(key).lock(), key, bits, count))
 }
 
 /// `FUTEX_REQUEUE` and `FUTEX_CMP_REQUEUE`: wakes up to `wake_count` waiters of `at` and lets up to `move_count` others
 /// wait for `to` instead. With `expected`, `EAGAIN` if the word at `at` is something else. Returns the number woken and
 /// moved.
 pub fn requeue(
-    at: usize,
-    to: usize,
+    [at, to]: [usize; 2],
+    shared: bool,
     wake_count: usize,
     move_count: usize,
     expected: Option<u32>,
 ) -> Result<usize> {
-    check(at)?;
-    check(to)?;
-    let (first, second) = (bucket(at), bucket(to));
+    let (from_key, to_key) = (key(at, shared)?, key(to, shared)?);
+    let (first, second) = (bucket(from_key), bucket(to_key));
     loop {
         // Two buckets are locked in the order of their addresses.
         let (mut from, mut target) = if core::ptr::eq(first, second) {
@@ -199,7 +216,7 @@ pub fn requeue(
         }
         let (mut woken, mut moved, mut n) = (0, 0, 0);
         while n < from.len() && (woken < wake_count || moved < move_count) {
-            if from[n].key != at {
+            if from[n].key != from_key {
                 n += 1;
                 continue;
             }
@@ -210,37 +227,27 @@ pub fn requeue(
                 woken += 1;
                 continue;
             }
-            from[n].thread.futex.key.store(to, Ordering::Release);
+            from[n].thread.futex.key.store(to_key, Ordering::Release);
             moved += 1;
             match &mut target {
                 Some(target) => {
                     let mut waiter = from.remove(n);
-                    waiter.key = to;
+                    waiter.key = to_key;
                     target.push(waiter);
                 }
                 None => {
-                    from[n].key = to;
+                    from[n].key = to_key;
                     n += 1;
                 }
             }
         }
-        return Ok(if expected.is_some() {
-            woken + moved
-        } else {
-            woken
-        });
+        return Ok(woken + moved);
     }
 }
 
 /// `FUTEX_WAKE_OP`: changes the word at `at2` as `operation` says, wakes waiters of `at`, and those of `at2` if the old
 /// value meets the comparison in `operation`.
-pub fn wake_op(
-    at: usize,
-    at2: usize,
-    count: usize,
-    count2: usize,
-    operation: u32,
-) -> Result<usize> {
+pub fn wake_op([at, at2]: [usize; 2], shared: bool, [count, count2]: [usize; 2], operation: u32) -> Result<usize> {
     check(at)?;
     check(at2)?;
     let sign_extend = |v: u32| (v << 20).cast_signed() >> 20;
@@ -271,8 +278,8 @@ pub fn wake_op(
         g::FUTEX_OP_CMP_GE => old >= compared,
         _ => return Err(Errno::ENOSYS),
     };
-    let woken = wake(at, u32::MAX, count)?;
-    Ok(woken + if met { wake(at2, u32::MAX, count2)? } else { 0 })
+    let woken = wake(at, shared, u32::MAX, count)?;
+    Ok(woken + if met { wake(at2, shared, u32::MAX, count2)? } else { 0 })
 }
 
 /// Changes a word of the application in one step and returns what was there. `EFAULT` if it cannot be written.
@@ -302,7 +309,7 @@ pub fn on_thread_exit(thread: &Thread) {
     }
     let cleared = thread.clear_child_tid.swap(0, Ordering::Relaxed);
     if cleared != 0 && user::write_all(cleared, &0u32.to_ne_bytes()).is_ok() {
-        let _ = wake(cleared, u32::MAX, 1);
+        let _ = wake(cleared, true, u32::MAX, 1);
     }
 }
 
@@ -343,7 +350,7 @@ fn release_robust_lock(at: usize, tid: u32) -> Result<()> {
         })
     })?;
     if old & g::FUTEX_WAITERS != 0 {
-        wake(at, u32::MAX, 1)?;
+        wake(at, true, u32::MAX, 1)?;
     }
     Ok(())
 }

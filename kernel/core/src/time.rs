@@ -27,6 +27,12 @@ pub fn wall() -> u64 {
 /// Notified when the wall clock was set: who waits for a time of day must look again.
 static WALL_CHANGED: PollSource = PollSource::new();
 
+/// What [`wall`] adds to [`now`].
+#[must_use]
+pub fn wall_offset() -> u64 {
+    WALL_OFFSET_NS.load(Ordering::Relaxed).cast_unsigned()
+}
+
 /// Sets the wall clock: `wall_ns` is the time since 1970 now.
 pub fn set_wall(wall_ns: u64) {
     WALL_OFFSET_NS.store(wall_ns.wrapping_sub(now()).cast_signed(), Ordering::Relaxed);

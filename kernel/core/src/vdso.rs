@@ -46,7 +46,7 @@ pub fn init() -> Result<()> {
 pub fn update() {
     let Some(vdso) = VDSO.get() else { return };
     let (start, scale) = clock::parameters();
-    let wall_offset = time::wall().wrapping_sub(time::now());
+    let wall_offset = time::wall_offset();
     for (n, word) in [start, scale, wall_offset].into_iter().enumerate() {
         vdso.data.write(n * 8, &word.to_ne_bytes());
     }

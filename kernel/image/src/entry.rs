@@ -53,7 +53,6 @@ const SEGV_ACCERR: i32 = 2;
 const BUS_ADRALN: i32 = 1;
 const BUS_ADRERR: i32 = 2;
 const FPE_INTDIV: i32 = 1;
-const FPE_FLTINV: i32 = 7;
 const ILL_ILLOPN: i32 = 2;
 const TRAP_TRACE: i32 = 2;
 
@@ -78,7 +77,7 @@ fn on_fault(frame: &mut TrapFrame, fault: Fault) {
             SigInfo::fault(signal, code, address)
         }
         Fault::Divide => SigInfo::fault(Signal::SIGFPE, FPE_INTDIV, at),
-        Fault::FloatingPoint => SigInfo::fault(Signal::SIGFPE, FPE_FLTINV, at),
+        Fault::FloatingPoint(code) => SigInfo::fault(Signal::SIGFPE, code, at),
         Fault::InvalidInstruction => SigInfo::fault(Signal::SIGILL, ILL_ILLOPN, at),
         Fault::Breakpoint => SigInfo::new(Signal::SIGTRAP, SI_KERNEL),
         Fault::Debug => SigInfo::fault(Signal::SIGTRAP, TRAP_TRACE, at),

@@ -53,6 +53,7 @@ pub(crate) fn init(config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) 
         card.set_receive_interrupts(true);
     }
     socket::install(stack.clone());
+    coracle_syscall::socket::install(stack.clone());
     let _ = STACK.set(stack);
     set_idle_hooks(IdleHooks { poll, arm, disarm });
 }

@@ -35,10 +35,16 @@ pub(crate) fn mmap(at: usize, len: usize, bits: u32, flags: u32, fd: Fd, offset:
         return Err(Errno::ENOMEM); // no pages are set aside for it
     }
     let backing = if flags & g::MAP_ANONYMOUS != 0 {
-        Backing::Anonymous
+        if shared {
+            // The memory belongs to an object of its own, which outlives advice and can be mapped again by mremap.
+            let len = len.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;
+            Backing::File { file: crate::fd::shared_memory(u64_from(len))?, offset: 0 }
+        } else {
+            Backing::Anonymous
+        }
     } else {
         let file = process().file(fd)?;
-        offset.checked_add(len).ok_or(Errno::EOVERFLOW)?;
+        offset.checked_add(len).filter(|end| isize::try_from(*end).is_ok()).ok_or(Errno::EOVERFLOW)?;
         file.check_readable().map_err(|_| Errno::EACCES)?;
         if shared && protection.contains(Protection::WRITE) {
             file.check_writable().map_err(|_| Errno::EACCES)?;
@@ -72,6 +78,11 @@ pub(crate) fn mmap(at: usize, len: usize, bits: u32, flags: u32, fd: Fd, offset:
 const HUGE_ALIGN: usize = 2 << 20;
 /// `MAP_32BIT` of x86-64.
 const MAP_32BIT: u32 = 0x40;
+
+/// After a file became shorter: what is mapped of it behind its end faults again.
+pub(crate) fn forget_beyond(metadata: &coracle_core::file::Metadata) {
+    space::forget_beyond(metadata);
+}
 
 /// `munmap(2)`
 pub(crate) fn munmap(at: usize, len: usize) -> Result<usize> {

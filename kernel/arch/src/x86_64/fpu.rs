@@ -102,3 +102,28 @@ pub fn sanitize(area: &mut [u8]) {
         header[..8].copy_from_slice(&bits.to_le_bytes());
     }
 }
+
+/// `FPE_*` code for the exceptions in the low six bits (IE, DE, ZE, OE, UE, PE) that are not masked.
+fn code(exceptions: u16) -> i32 {
+    const CODES: [(u16, i32); 6] = [(1, 7), (4, 3), (8, 4), (0x12, 5), (0x20, 6), (0, 7)];
+    CODES.iter().find(|(bits, _)| *bits == 0 || exceptions & bits != 0).map_or(7, |(_, code)| *code)
+}
+
+/// What the x87 unit complains about.
+pub(super) fn x87_exception() -> i32 {
+    let (mut status, mut control) = (0u16, 0u16);
+    // SAFETY: both store a word and wait for nothing.
+    unsafe {
+        asm!("fnstsw [{}]", "fnstcw [{}]", in(reg) &raw mut status, in(reg) &raw mut control, options(nostack, preserves_flags));
+    }
+    code(status & !control & 0x3f)
+}
+
+/// What the SSE unit complains about.
+pub(super) fn sse_exception() -> i32 {
+    let mut mxcsr = 0u32;
+    // SAFETY: stores a word.
+    unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
+    let exceptions = mxcsr & !(mxcsr >> 7) & 0x3f;
+    code(coracle_abi::convert::low_u16(exceptions.into()))
+}

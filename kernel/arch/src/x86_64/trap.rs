@@ -154,8 +154,8 @@ pub enum Fault {
     },
     /// Division by zero or overflow (SIGFPE).
     Divide,
-    /// Floating-point exception (SIGFPE).
-    FloatingPoint,
+    /// Floating-point exception (SIGFPE), with its `FPE_*` code.
+    FloatingPoint(i32),
     /// Invalid instruction (SIGILL).
     InvalidInstruction,
     /// Breakpoint instruction (SIGTRAP).
@@ -341,7 +341,8 @@ extern "C" fn trap_rust(frame: &mut TrapFrame) {
             execute: frame.error & 16 != 0,
             present: frame.error & 1 != 0,
         },
-        16 | 19 => Fault::FloatingPoint,
+        16 => Fault::FloatingPoint(super::fpu::x87_exception()),
+        19 => Fault::FloatingPoint(super::fpu::sse_exception()),
         17 => Fault::Alignment,
         other => Fault::Other(other),
     };

@@ -3,6 +3,8 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use coracle_arch::port;
+
 /// Where every PC of interest has its first I/O APIC.
 pub const PHYSICAL: u64 = 0xfec0_0000;
 
@@ -14,6 +16,12 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 /// `base` maps the page at [`PHYSICAL`], uncached, for ever.
 pub unsafe fn init(base: usize) {
     BASE.store(base, Ordering::Relaxed);
+    // The old interrupt controllers are masked: firmware leaves their timer at a vector of exceptions.
+    // SAFETY: the mask registers of the two 8259s; without them the writes go nowhere.
+    unsafe {
+        port::write8(0x21, 0xff);
+        port::write8(0xa1, 0xff);
+    }
     for line in 0..lines() {
         write(0x10 + line * 2, 1 << 16); // masked
     }

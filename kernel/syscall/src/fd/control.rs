@@ -21,6 +21,10 @@ pub fn lseek(fd: Fd, offset: i64, whence: u32) -> Result<usize> {
     if !file.is_seekable() {
         return Err(Errno::ESPIPE);
     }
+    let kind = open.downcast::<VnodeFile>().map(|v| v.place().inode.kind());
+    if kind == Some(Kind::Directory) && whence > g::SEEK_CUR {
+        return Err(Errno::EINVAL);
+    }
     let mut position = open.position().lock();
     let base = match whence {
         g::SEEK_SET => 0,
@@ -95,17 +99,21 @@ pub fn ftruncate(fd: Fd, size: i64) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     open.file().truncate(size)?;
+    crate::mem::forget_beyond(&open.file().metadata()?);
     Ok(0)
 }
 
 /// `fallocate(2)`
 pub fn fallocate(fd: Fd, mode: u32, offset: i64, len: i64) -> Result<usize> {
+    let open = process().file(fd)?;
     let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
     let len = u64::try_from(len)
         .ok()
         .filter(|len| *len > 0)
         .ok_or(Errno::EINVAL)?;
-    let open = process().file(fd)?;
+    if mode & g::FALLOC_FL_PUNCH_HOLE != 0 && mode & g::FALLOC_FL_KEEP_SIZE == 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
     open.check_writable()?;
     match open.downcast::<VnodeFile>().map(|v| v.place().inode.kind()) {
         Some(Kind::File) => {}
@@ -121,6 +129,12 @@ pub fn fallocate(fd: Fd, mode: u32, offset: i64, len: i64) -> Result<usize> {
 /// `fsync(2)`
 pub fn fsync(fd: Fd) -> Result<usize> {
     process().file(fd)?.file().sync()?;
+    Ok(0)
+}
+
+/// `syncfs(2)`: file systems in memory have nothing to write back.
+pub fn syncfs(fd: Fd) -> Result<usize> {
+    process().file(fd)?;
     Ok(0)
 }
 

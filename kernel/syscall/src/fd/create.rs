@@ -3,6 +3,7 @@
 //! memfd_create(2).
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use coracle_abi::convert::low_u32;
 use coracle_abi::raw::general as g;
@@ -13,6 +14,7 @@ use coracle_fs::epoll::Epoll;
 use coracle_fs::eventfd::EventFd;
 use coracle_fs::pipe::Pipe;
 use coracle_fs::signalfd::SignalFd;
+use coracle_fs::tmpfs::Node;
 use coracle_fs::timerfd::{Clock, TimerFd};
 use coracle_fs::vfs::{NewKind, Place, VnodeFile};
 
@@ -138,20 +140,29 @@ pub fn memfd_create(name: User, flags: u32) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     let no_exec = flags & g::MFD_NOEXEC_SEAL != 0;
-    let (fs, mount) = &process().memory_files;
-    let (uid, gid) = process().owner();
-    let node = fs.unnamed_file(&coracle_fs::vfs::NewNode {
-        kind: NewKind::File,
-        mode: if no_exec { 0o666 } else { 0o777 },
-        uid,
-        gid,
-    });
+    let shown = [b"memfd:", &text[..]].concat();
+    let (node, file) = memory_file(if no_exec { 0o666 } else { 0o777 }, shown);
     if flags & (g::MFD_ALLOW_SEALING | g::MFD_NOEXEC_SEAL) != 0 {
         node.allow_sealing();
     }
     if no_exec {
         coracle_fs::vfs::Inode::seals(&*node, g::F_SEAL_EXEC)?;
     }
+    // memfd_create(2) knows no O_NONBLOCK; its flag for close-on-exec has another value than the others.
+    let close_on_exec = flags & g::MFD_CLOEXEC != 0;
+    process().add_file(file, close_on_exec)
+}
+
+/// A new file in memory without a name, and the name it is shown by.
+fn memory_file(mode: u32, shown: Vec<u8>) -> (Arc<Node>, Arc<OpenFile>) {
+    let (fs, mount) = &process().memory_files;
+    let (uid, gid) = process().owner();
+    let node = fs.unnamed_file(&coracle_fs::vfs::NewNode {
+        kind: NewKind::File,
+        mode,
+        uid,
+        gid,
+    });
     let place = Place {
         mount: mount.clone(),
         inode: node.clone(),
@@ -160,9 +171,13 @@ pub fn memfd_create(name: User, flags: u32) -> Result<usize> {
         mount: mount.clone(),
         inode: mount.root().clone(),
     };
-    let shown = [b"memfd:", &text[..]].concat();
-    let file = VnodeFile::new(place, Some((directory, shown)), node);
-    // memfd_create(2) knows no O_NONBLOCK; its flag for close-on-exec has another value than the others.
-    let close_on_exec = flags & g::MFD_CLOEXEC != 0;
-    process().add_file(OpenFile::new(Arc::new(file), g::O_RDWR), close_on_exec)
+    let file = VnodeFile::new(place, Some((directory, shown)), node.clone());
+    (node, OpenFile::new(Arc::new(file), g::O_RDWR))
+}
+
+/// The object behind a shared anonymous mapping of `len` bytes (mmap(2)).
+pub fn shared_memory(len: u64) -> Result<Arc<OpenFile>> {
+    let (_, file) = memory_file(0o600, b"/dev/zero".to_vec());
+    file.file().truncate(len)?;
+    Ok(file)
 }

@@ -224,18 +224,22 @@ fn take_lock(family: Family, file: FileId, lock: &Lock, waits: bool) -> Result<u
 
 /// `flock(2)`
 pub fn flock(fd: Fd, operation: u32) -> Result<usize> {
+    let mode = match operation & !g::LOCK_NB {
+        g::LOCK_SH => Some(Mode::Shared),
+        g::LOCK_EX => Some(Mode::Exclusive),
+        g::LOCK_UN => None,
+        _ => return Err(Errno::EINVAL),
+    };
     let open = process().file(fd)?;
+    if mode.is_some() {
+        open.check_readable().or(open.check_writable())?;
+    }
     let file = file_id(&open)?;
     let owner = with_file(&open, |file| Ok(Owner::Description(file.description())))?;
     let range = 0..u64::MAX;
-    let mode = match operation & !g::LOCK_NB {
-        g::LOCK_SH => Mode::Shared,
-        g::LOCK_EX => Mode::Exclusive,
-        g::LOCK_UN => {
-            locks::release(Family::Whole, file, owner, &range);
-            return Ok(0);
-        }
-        _ => return Err(Errno::EINVAL),
+    let Some(mode) = mode else {
+        locks::release(Family::Whole, file, owner, &range);
+        return Ok(0);
     };
     let lock = Lock { owner, mode, range };
     take_lock(Family::Whole, file, &lock, operation & g::LOCK_NB == 0)

@@ -118,7 +118,10 @@ pub fn umask(mask: u32) -> Result<usize> {
 pub fn truncate(path: User, len: i64) -> Result<usize> {
     let size = u64::try_from(len).map_err(|_| Errno::EINVAL)?;
     let path = text(path)?;
-    process().vfs.truncate(&base(CWD, &path)?, &path, size)?;
+    let from = base(CWD, &path)?;
+    process().vfs.truncate(&from, &path, size)?;
+    let place = process().vfs.resolve(&from, &path, Follow::Yes)?;
+    crate::mem::forget_beyond(&place.inode.metadata()?);
     Ok(0)
 }
 

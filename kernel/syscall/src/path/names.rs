@@ -86,6 +86,9 @@ pub fn linkat(old_dir: Fd, old: User, new_dir: Fd, new: User, flags: u32) -> Res
 
 /// The object that a descriptor was opened for.
 fn opened(fd: Fd) -> Result<Place> {
+    if fd == CWD {
+        return Ok(process().working_directory());
+    }
     let open = process().any_file(fd)?;
     let file = open.downcast::<VnodeFile>().ok_or(Errno::EXDEV)?;
     Ok(file.place().clone())

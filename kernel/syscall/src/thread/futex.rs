@@ -37,34 +37,35 @@ pub(crate) fn futex(
         return Err(Errno::ENOSYS);
     }
     let count = |raw: u32| usize::try_from(raw.cast_signed()).unwrap_or(0);
+    let shared = operation & g::FUTEX_PRIVATE_FLAG == 0;
     // The register holds an `int` for these operations.
     let count2 = count(coracle_abi::convert::low_u32(u64_from(timeout)));
     match command {
         g::FUTEX_WAIT => {
             let deadline = if timeout == 0 { None } else { Some(time::now().saturating_add(read_timespec(timeout)?)) };
-            wait(at.0, value, u32::MAX, deadline)
+            wait(at.0, shared, value, u32::MAX, deadline)
         }
         g::FUTEX_WAIT_BITSET => {
             let deadline = if timeout == 0 { None } else { Some(read_timespec(timeout)?) };
-            wait(at.0, value, value3, deadline.map(|ns| if realtime { from_wall(ns) } else { ns }))
+            wait(at.0, shared, value, value3, deadline.map(|ns| if realtime { from_wall(ns) } else { ns }))
         }
         // Waking nobody still wakes one on Linux.
-        g::FUTEX_WAKE => table::wake(at.0, u32::MAX, count(value).max(1)),
-        g::FUTEX_WAKE_BITSET => table::wake(at.0, value3, count(value).max(1)),
+        g::FUTEX_WAKE => table::wake(at.0, shared, u32::MAX, count(value).max(1)),
+        g::FUTEX_WAKE_BITSET => table::wake(at.0, shared, value3, count(value).max(1)),
         g::FUTEX_REQUEUE | g::FUTEX_CMP_REQUEUE => {
             if value.cast_signed() < 0 || coracle_abi::convert::low_u32(u64_from(timeout)).cast_signed() < 0 {
                 return Err(Errno::EINVAL);
             }
             let expected = (command == g::FUTEX_CMP_REQUEUE).then_some(value3);
-            table::requeue(at.0, at2.0, count(value), count2, expected)
+            table::requeue([at.0, at2.0], shared, count(value), count2, expected)
         }
-        g::FUTEX_WAKE_OP => table::wake_op(at.0, at2.0, count(value).max(1), count2.max(1), value3),
+        g::FUTEX_WAKE_OP => table::wake_op([at.0, at2.0], shared, [count(value).max(1), count2.max(1)], value3),
         _ => Err(Errno::ENOSYS),
     }
 }
 
-fn wait(at: usize, expected: u32, bits: u32, deadline: Option<u64>) -> Result<usize> {
-    let result = table::wait(at, expected, bits, deadline);
+fn wait(at: usize, shared: bool, expected: u32, bits: u32, deadline: Option<u64>) -> Result<usize> {
+    let result = table::wait(at, shared, expected, bits, deadline);
     if result == Err(Errno::EINTR) {
         // A wait with a time-out would begin anew with the full time (futex(2)): it is not restarted.
         thread::set_restart(deadline.is_none());

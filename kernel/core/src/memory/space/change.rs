@@ -11,6 +11,7 @@ use coracle_arch::paging::{self, Update};
 
 use super::{Area, Backing, Protection, SPACE, Space, pages, to_u64, to_usize};
 use crate::Result;
+use crate::file::Metadata;
 
 /// `munmap(2)`.
 pub fn unmap(at: usize, len: usize) -> Result<()> {
@@ -326,6 +327,25 @@ pub fn residency(
         each(n, present)?;
     }
     Ok(())
+}
+
+/// A file became shorter: pages of it behind the new end are taken out of every mapping, so that touching them is
+/// SIGBUS again. Private copies of such pages go too, as on Linux.
+pub fn forget_beyond(metadata: &Metadata) {
+    let mut space = SPACE.lock();
+    let end = metadata.size.next_multiple_of(u64_from(PAGE_SIZE));
+    let mut stale: Vec<Range<usize>> = Vec::new();
+    for (range, area) in space.areas.iter() {
+        let Backing::File { file, offset } = &area.backing else { continue };
+        let same = file.file().metadata().is_ok_and(|m| (m.device, m.inode) == (metadata.device, metadata.inode));
+        let kept = end.saturating_sub(*offset);
+        if same && kept < range.end - range.start {
+            stale.push(usize_from(range.start + kept)..usize_from(range.end));
+        }
+    }
+    for range in stale {
+        space.unmap_pages(range);
+    }
 }
 
 /// Sets where the data segment begins, when a program is loaded.

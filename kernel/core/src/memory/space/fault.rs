@@ -277,7 +277,7 @@ impl Space {
         let mapped = Page::from_frame(Frame::containing(old.physical));
         let content = mapped.clone();
         let _ = mapped.into_frame();
-        if area.shared {
+        if area.shared && !area.is_anonymous() {
             // The file learns of the write, and may move the content.
             if let (Backing::File { file, offset }, Some((range, _))) =
                 (&area.backing, self.areas.get(u64_from(page)))

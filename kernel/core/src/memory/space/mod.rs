@@ -19,7 +19,7 @@ use coracle_arch::paging::{self, Mapping, Update};
 use coracle_logic::range_map::RangeMap;
 
 pub use area::{Area, Backing, Protection};
-pub use change::{advise, brk, lock_pages, protect, remap, residency, set_brk_start, sync, unmap};
+pub use change::{advise, brk, forget_beyond, lock_pages, protect, remap, residency, set_brk_start, sync, unmap};
 pub use fault::{FaultError, fault_in, handle_fault};
 pub use map::{MapRequest, map};
 
@@ -225,6 +225,19 @@ fn release_mapping(mapping: Mapping) {
 /// Frames that stay free for the kernel itself when applications ask for more than they must have.
 fn is_plentiful() -> bool {
     frames::free_frames() * 4 > frames::total_frames()
+}
+
+/// Where the word at `at` really lies, if it is part of a shared mapping of a file: the same for every mapping of it.
+/// The page must be present.
+#[must_use]
+pub fn shared_location(at: usize) -> Option<u64> {
+    let space = SPACE.lock();
+    let (_, area) = space.areas.get(u64_from(at))?;
+    if !area.shared || area.is_anonymous() {
+        return None;
+    }
+    let offset = u64_from(at % PAGE_SIZE);
+    paging::query(at & !(PAGE_SIZE - 1)).map(|mapping| mapping.physical + offset)
 }
 
 /// Makes every CPU that runs application code pass a full memory barrier (membarrier(2)).
