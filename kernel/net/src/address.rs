@@ -126,6 +126,22 @@ impl Address {
         length == 0 || differ.leading_zeros() >= length.min(128)
     }
 
+    /// The first `length` bits, the others zero.
+    pub(crate) fn network(self, length: u8) -> Self {
+        let length = u32::from(length) + if self.is_v4() { 96 } else { 0 };
+        let host = u128::MAX.checked_shr(length).unwrap_or(0);
+        Self::from_v6(Ipv6Addr::from_bits(self.v6().to_bits() & !host))
+    }
+
+    /// The IPv6 link-local address of an Ethernet interface (RFC 4291, appendix A).
+    pub(crate) fn link_local(mac: [u8; 6]) -> Self {
+        let [a, b, c, d, e, f] = mac;
+        Self {
+            high: 0xfe80 << 48,
+            low: u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]),
+        }
+    }
+
     /// The group of all hosts that may have this IPv6 address (RFC 4291, 2.7.1).
     pub(crate) const fn solicited_node(self) -> Self {
         Self {

@@ -37,12 +37,15 @@ extern crate alloc;
 
 pub mod address;
 mod counters;
+mod dhcp;
 mod icmp;
 mod ip;
 mod link;
 mod loopback;
 mod map;
+mod netlink;
 mod ports;
+mod raw;
 mod route;
 mod siphash;
 pub mod socket;

@@ -17,10 +17,12 @@ use coracle_core::timer::TimerTarget;
 
 use crate::address::{Address, Prefix};
 use crate::counters::Counters;
+use crate::dhcp::Dhcp;
 use crate::ip::Reassembly;
 use crate::link::Interface;
 use crate::loopback::Loopback;
 use crate::map::HashKey;
+use crate::raw::RawSockets;
 use crate::route::{Route, RouteTable};
 use crate::socket::Credentials;
 use crate::tcp::TcpTables;
@@ -108,6 +110,8 @@ pub struct NetStack {
     pub(crate) tcp: TcpTables,
     pub(crate) udp: UdpTables,
     pub(crate) unix: UnixNames,
+    pub(crate) dhcp: Dhcp,
+    pub(crate) raw: RawSockets,
 }
 
 impl NetStack {
@@ -136,6 +140,8 @@ impl NetStack {
                 tcp: TcpTables::new(key),
                 udp: UdpTables::new(key),
                 unix: UnixNames::default(),
+                dhcp: Dhcp::default(),
+                raw: RawSockets::default(),
             }
         });
         let lo = Interface::new(0, "lo".to_owned(), None, key);
@@ -194,7 +200,22 @@ impl NetStack {
         if let Some(gateway) = config.gateway6 {
             self.add_default_route(interface, gateway);
         }
-        self.announce(interface, self.now());
+        let link_local = Address::link_local(interface.mac);
+        self.add_address(
+            interface,
+            Prefix {
+                address: link_local,
+                length: 64,
+            },
+        );
+        let now = self.now();
+        self.announce(interface, now);
+        if config.gateway6.is_none() {
+            self.solicit_router(interface, now);
+        }
+        if config.dhcp {
+            self.start_dhcp(interface, now);
+        }
         self.flush();
         Ok(())
     }
@@ -222,6 +243,22 @@ impl NetStack {
             gateway: None,
             interface: interface.index,
         });
+    }
+
+    /// Takes the IPv4 addresses and routes of an interface away. Connections that use them end by themselves.
+    pub(crate) fn remove_v4(&self, interface: &Interface) {
+        interface.addresses.lock().retain(|p| !p.address.is_v4());
+        interface.primary_v4.store(0, Ordering::Relaxed);
+        self.routes.lock().remove_v4_of(interface.index);
+    }
+
+    pub(crate) fn add_dns(&self, servers: impl Iterator<Item = Address>) {
+        let mut dns = self.dns.lock();
+        for server in servers {
+            if !dns.contains(&server) {
+                dns.push(server);
+            }
+        }
     }
 
     pub(crate) fn add_default_route(&self, interface: &Arc<Interface>, gateway: Address) {
@@ -380,6 +417,7 @@ impl NetStack {
                         self.announce_again(interface, now);
                     }
                 }
+                TimerKey::Dhcp(index) => self.run_dhcp(index, now),
                 TimerKey::Backlog(index) => {
                     if let Some(interface) = self.interface(index) {
                         interface.backlog_timer_set.store(false, Ordering::Relaxed);

@@ -27,6 +27,8 @@ pub(crate) enum TimerKey {
     Neighbours(usize),
     /// Address announcements on the interface with this index.
     Announce(usize),
+    /// The DHCP client of the interface with this index.
+    Dhcp(usize),
     /// Packets that found the transmit ring of this interface full.
     Backlog(usize),
 }

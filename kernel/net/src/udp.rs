@@ -20,6 +20,7 @@ use crate::ports::{Binding, PortTable};
 use crate::socket::Shutdown;
 use crate::stack::{NetStack, Transport};
 use crate::wire::checksum::Sum;
+use crate::wire::dhcp::{CLIENT_PORT, SERVER_PORT};
 use crate::wire::protocol;
 use crate::wire::udp::{self, Udp};
 
@@ -467,6 +468,12 @@ impl NetStack {
                 self.counters.drop_checksum.bump();
                 return;
             }
+        }
+        if header.destination == CLIENT_PORT
+            && header.source == SERVER_PORT
+            && self.input_dhcp(meta, &buf.data()[udp::HEADER..header.len], now)
+        {
+            return;
         }
         let local = Endpoint::new(meta.destination, header.destination);
         let remote = Endpoint::new(meta.source, header.source);

@@ -34,6 +34,7 @@ impl NetStack {
             self.counters.drop_not_for_us.bump();
             return;
         }
+        self.deliver_raw(meta, &mut buf);
         match message.kind {
             // Echoes to broadcast addresses are not answered (RFC 1122 3.2.2.6 allows it).
             v4::ECHO if self.is_local(meta.destination) => {
@@ -60,6 +61,7 @@ impl NetStack {
             self.counters.drop_not_for_us.bump();
             return;
         }
+        self.deliver_raw(meta, &mut buf);
         match message.kind {
             v6::ECHO if self.is_local(meta.destination) => {
                 self.answer_echo(meta, &mut buf, v6::ECHO_REPLY, now);

@@ -15,9 +15,12 @@ use coracle_core::{Errno, PollEvents, Result};
 use super::Shutdown;
 use super::address::SocketAddress;
 use super::linux::{
-    AF_INET, AF_INET6, AF_UNIX, MSG_ERRQUEUE, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC,
-    SCM_CREDENTIALS, SOCK_DGRAM, SOCK_MAX, SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET,
+    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, MSG_ERRQUEUE, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC,
+    SCM_CREDENTIALS, SOCK_DGRAM, SOCK_MAX, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET,
 };
+use crate::address::Endpoint;
+use crate::netlink::NetlinkSocket;
+use crate::raw::RawSocket;
 use crate::stack::NetStack;
 use crate::tcp::TcpSocket;
 use crate::udp::UdpSocket;
@@ -29,6 +32,8 @@ pub(super) enum Kind {
     Tcp(Arc<TcpSocket>),
     Udp(Arc<UdpSocket>),
     Unix(Arc<UnixSocket>),
+    Netlink(Arc<NetlinkSocket>),
+    Raw(Arc<RawSocket>),
 }
 
 /// A socket of any family.
@@ -106,13 +111,26 @@ impl SocketFile {
                 let kind = unix_kind(kind, protocol)?;
                 return Ok(Self::from_kind(stack, Kind::Unix(UnixSocket::new(kind))));
             }
+            Ok(AF_NETLINK) => {
+                // NETLINK_ROUTE only.
+                return match (kind, protocol) {
+                    (SOCK_RAW | SOCK_DGRAM, 0) => {
+                        Ok(Self::from_kind(stack, Kind::Netlink(NetlinkSocket::new())))
+                    }
+                    (SOCK_RAW | SOCK_DGRAM, _) => Err(Errno::EPROTONOSUPPORT),
+                    _ => Err(Errno::ESOCKTNOSUPPORT),
+                };
+            }
             _ => return Err(Errno::EAFNOSUPPORT),
         };
+        let icmp = if v6 { protocol::ICMPV6 } else { protocol::ICMP };
         let protocol = u8::try_from(protocol).map_err(|_| Errno::EPROTONOSUPPORT)?;
         let kind = match (kind, protocol) {
             (SOCK_STREAM, 0 | protocol::TCP) => Kind::Tcp(TcpSocket::new(v6)),
             (SOCK_DGRAM, 0 | protocol::UDP) => Kind::Udp(UdpSocket::new(v6)),
-            (SOCK_STREAM | SOCK_DGRAM, _) => return Err(Errno::EPROTONOSUPPORT),
+            (SOCK_DGRAM, p) if p == icmp => Kind::Raw(RawSocket::new(stack, v6, true)),
+            (SOCK_RAW, p) if p == icmp => Kind::Raw(RawSocket::new(stack, v6, false)),
+            (SOCK_STREAM | SOCK_DGRAM | SOCK_RAW, _) => return Err(Errno::EPROTONOSUPPORT),
             _ => return Err(Errno::ESOCKTNOSUPPORT),
         };
         Ok(Self::from_kind(stack, kind))
@@ -163,6 +181,17 @@ impl SocketFile {
             Kind::Tcp(socket) => socket.bind(&self.stack, to.endpoint(socket.v6)?),
             Kind::Udp(socket) => socket.bind(&self.stack, to.endpoint(socket.v6)?),
             Kind::Unix(socket) => socket.bind(&self.stack.unix, to.unix()?),
+            Kind::Netlink(socket) => match to {
+                SocketAddress::Netlink { pid, .. } => {
+                    socket.bind(*pid);
+                    Ok(())
+                }
+                _ => Err(Errno::EINVAL),
+            },
+            Kind::Raw(socket) => {
+                let to = to.endpoint(socket.v6)?;
+                socket.bind(&self.stack, to.address, to.port)
+            }
         }
     }
 
@@ -171,7 +200,7 @@ impl SocketFile {
         match &self.kind {
             Kind::Tcp(socket) => socket.listen(&self.stack, backlog),
             Kind::Unix(socket) => socket.listen(backlog),
-            Kind::Udp(_) => Err(Errno::EOPNOTSUPP),
+            Kind::Udp(_) | Kind::Netlink(_) | Kind::Raw(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 
@@ -191,7 +220,7 @@ impl SocketFile {
                 }
                 Ok((file, address))
             }
-            Kind::Udp(_) => Err(Errno::EOPNOTSUPP),
+            Kind::Udp(_) | Kind::Netlink(_) | Kind::Raw(_) => Err(Errno::EOPNOTSUPP),
             Kind::Unix(listener) => {
                 let (socket, peer) = listener.accept()?;
                 let file = Self::from_kind(&self.stack, Kind::Unix(socket));
@@ -220,6 +249,17 @@ impl SocketFile {
                 SocketAddress::Unspecified => socket.connect(&self.stack.unix, None),
                 to => socket.connect(&self.stack.unix, Some(to.unix()?)),
             },
+            Kind::Netlink(_) => match to {
+                SocketAddress::Netlink { pid: 0, .. } => Ok(()), // the kernel is the only peer
+                _ => Err(Errno::ECONNREFUSED),
+            },
+            Kind::Raw(socket) => {
+                socket.connect(match to {
+                    SocketAddress::Unspecified => None,
+                    to => Some(to.endpoint(socket.v6)?.address),
+                });
+                Ok(())
+            }
         }
     }
 
@@ -251,6 +291,11 @@ impl SocketFile {
                 let rights = rights.flatten().collect();
                 let who = (self.stack.config.credentials)();
                 socket.send(&self.stack.unix, src, to, rights, who)
+            }
+            Kind::Netlink(socket) => socket.send(&self.stack, src),
+            Kind::Raw(socket) => {
+                let to = request.to.map(|to| to.endpoint(socket.v6)).transpose()?;
+                socket.send(&self.stack, src, to.map(|to| to.address), now)
             }
         }
     }
@@ -295,6 +340,16 @@ impl SocketFile {
                 let whole = flags & MSG_TRUNC != 0;
                 Ok(unix_received(socket.receive(dst, peek)?, whole))
             }
+            Kind::Netlink(socket) => {
+                let (copied, len) = socket.receive(dst, peek)?;
+                let from = SocketAddress::Netlink { pid: 0, groups: 0 };
+                Ok(message_received(copied, len, from, flags))
+            }
+            Kind::Raw(socket) => {
+                let (copied, len, from) = socket.receive(dst, peek)?;
+                let from = SocketAddress::from_endpoint(Endpoint::new(from, 0), socket.v6);
+                Ok(message_received(copied, len, from, flags))
+            }
         }
     }
 
@@ -306,7 +361,7 @@ impl SocketFile {
                 let now = self.stack.now();
                 socket.send_page(&self.stack, page, offset, len, more, now)
             }
-            Kind::Udp(_) | Kind::Unix(_) => Err(Errno::EOPNOTSUPP),
+            _ => Err(Errno::EOPNOTSUPP),
         }
     }
 
@@ -316,6 +371,8 @@ impl SocketFile {
             Kind::Tcp(socket) => socket.shutdown(&self.stack, how, self.stack.now()),
             Kind::Udp(socket) => socket.shutdown(how),
             Kind::Unix(socket) => socket.shutdown(how),
+            Kind::Netlink(_) => Err(Errno::EOPNOTSUPP),
+            Kind::Raw(socket) => socket.peer().map(|_| ()),
         }
     }
 
@@ -325,6 +382,14 @@ impl SocketFile {
             Kind::Tcp(socket) => SocketAddress::from_endpoint(socket.local(), socket.v6),
             Kind::Udp(socket) => SocketAddress::from_endpoint(socket.local(), socket.v6),
             Kind::Unix(socket) => SocketAddress::Unix(socket.name()),
+            Kind::Netlink(socket) => SocketAddress::Netlink {
+                pid: socket.port(),
+                groups: 0,
+            },
+            Kind::Raw(socket) => {
+                let (address, id) = socket.local();
+                SocketAddress::from_endpoint(Endpoint::new(address, id), socket.v6)
+            }
         })
     }
 
@@ -334,6 +399,10 @@ impl SocketFile {
             Kind::Tcp(socket) => SocketAddress::from_endpoint(socket.peer()?, socket.v6),
             Kind::Udp(socket) => SocketAddress::from_endpoint(socket.peer()?, socket.v6),
             Kind::Unix(socket) => SocketAddress::Unix(socket.peer_name()?),
+            Kind::Netlink(_) => SocketAddress::Netlink { pid: 0, groups: 0 },
+            Kind::Raw(socket) => {
+                SocketAddress::from_endpoint(Endpoint::new(socket.peer()?, 0), socket.v6)
+            }
         })
     }
 }
@@ -348,13 +417,15 @@ impl File for SocketFile {
             Kind::Tcp(socket) => socket.receive(&self.stack, dst, false, false, self.stack.now()),
             Kind::Udp(socket) => socket.receive(dst, false).map(|r| r.copied),
             Kind::Unix(socket) => socket.receive(dst, false).map(|r| r.copied),
+            Kind::Netlink(socket) => socket.receive(dst, false).map(|r| r.0),
+            Kind::Raw(socket) => socket.receive(dst, false).map(|r| r.0),
         }
     }
 
     fn write(&self, src: &mut IoSrc<'_>) -> Result<usize> {
         match &self.kind {
             Kind::Tcp(socket) => socket.send(&self.stack, src, false, self.stack.now()),
-            Kind::Udp(_) | Kind::Unix(_) => self.send(src, SendRequest::default()),
+            _ => self.send(src, SendRequest::default()),
         }
     }
 
@@ -363,6 +434,8 @@ impl File for SocketFile {
             Kind::Tcp(socket) => socket.poll(),
             Kind::Udp(socket) => socket.poll(),
             Kind::Unix(socket) => socket.poll(),
+            Kind::Netlink(socket) => socket.poll(),
+            Kind::Raw(socket) => socket.poll(),
         }
     }
 
@@ -371,6 +444,8 @@ impl File for SocketFile {
             Kind::Tcp(socket) => &socket.poll,
             Kind::Udp(socket) => &socket.poll,
             Kind::Unix(socket) => &socket.poll,
+            Kind::Netlink(socket) => &socket.poll,
+            Kind::Raw(socket) => &socket.poll,
         })
     }
 
@@ -393,6 +468,7 @@ impl File for SocketFile {
             Kind::Tcp(socket) => socket.close(&self.stack, self.stack.now()),
             Kind::Udp(socket) => socket.close(&self.stack),
             Kind::Unix(socket) => socket.close(&self.stack.unix),
+            Kind::Netlink(_) | Kind::Raw(_) => {}
         }
         self.stack.flush();
     }
@@ -408,6 +484,16 @@ fn unix_kind(kind: u32, protocol: u32) -> Result<UnixKind> {
         SOCK_DGRAM => Ok(UnixKind::Datagram),
         SOCK_SEQPACKET => Ok(UnixKind::Packet),
         _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+/// What a receive call got of a message of `len` bytes.
+fn message_received(copied: usize, len: usize, from: SocketAddress, flags: u32) -> Received {
+    Received {
+        count: if flags & MSG_TRUNC != 0 { len } else { copied },
+        from: Some(from),
+        flags: if len > copied { MSG_TRUNC } else { 0 },
+        control: Vec::new(),
     }
 }
 

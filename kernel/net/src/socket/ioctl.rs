@@ -31,12 +31,11 @@ const IFREQ: usize = 40;
 const NAME: usize = 16;
 
 /// `IFF_*` flags (netdevice(7)).
-pub(crate) const IFF_UP: u32 = 0x1;
-pub(crate) const IFF_BROADCAST: u32 = 0x2;
-pub(crate) const IFF_LOOPBACK: u32 = 0x8;
-pub(crate) const IFF_RUNNING: u32 = 0x40;
-pub(crate) const IFF_MULTICAST: u32 = 0x1000;
-pub(crate) const IFF_LOWER_UP: u32 = 0x1_0000;
+const IFF_UP: u32 = 0x1;
+const IFF_BROADCAST: u32 = 0x2;
+const IFF_LOOPBACK: u32 = 0x8;
+const IFF_RUNNING: u32 = 0x40;
+const IFF_MULTICAST: u32 = 0x1000;
 
 /// The flags Linux would show.
 pub(crate) fn flags_of(interface: &Interface) -> u32 {
@@ -62,6 +61,8 @@ impl SocketFile {
                     Kind::Udp(socket) => socket.readable_bytes(),
                     Kind::Unix(socket) if socket.is_listening() => return Err(Errno::EINVAL),
                     Kind::Unix(socket) => socket.readable_bytes(),
+                    Kind::Netlink(socket) => socket.readable_bytes(),
+                    Kind::Raw(socket) => socket.readable_bytes(),
                 };
                 out.write(number(count)?)?;
             }

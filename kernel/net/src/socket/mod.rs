@@ -4,10 +4,14 @@
 pub mod address;
 mod file;
 mod ioctl;
+mod ip_options;
 pub mod linux;
 mod options;
+mod tcp_options;
 
 pub use address::{EncodedAddress, SocketAddress, UnixAddress};
+pub(crate) use ioctl::flags_of;
+
 pub use file::{ControlMessage, Received, SendRequest, SocketFile};
 
 use coracle_core::{Errno, Result};

@@ -6,6 +6,7 @@
 
 pub(crate) mod arp;
 pub(crate) mod checksum;
+pub(crate) mod dhcp;
 pub(crate) mod ethernet;
 pub(crate) mod icmp;
 pub(crate) mod ipv4;

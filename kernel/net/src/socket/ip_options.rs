@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options of the levels `SOL_IP` and `SOL_IPV6` (`ip(7)`, `ipv6(7)`).
+
+use alloc::vec::Vec;
+
+use coracle_abi::convert::usize_from_u32;
+use coracle_abi::raw::net as n;
+use coracle_core::{Errno, Result};
+
+use super::ControlMessage;
+use super::file::{Kind, SocketFile};
+use super::linux::{SOL_IP, SOL_IPV6};
+use super::options::{give_int, int, int_or_byte};
+use crate::address::Address;
+use crate::udp::UdpReceived;
+
+impl SocketFile {
+    pub(super) fn set_ip_option(&self, name: u32, value: &[u8]) -> Result<()> {
+        let byte = || u8::try_from(int_or_byte(value)?).map_err(|_| Errno::EINVAL);
+        match name {
+            n::IP_TOS => {
+                let tos = byte()?;
+                self.change(|o| o.tos = tos, |o| o.tos = tos)
+            }
+            n::IP_TTL => {
+                let ttl = match int_or_byte(value)? {
+                    -1 => 64,
+                    ttl => u8::try_from(ttl)
+                        .ok()
+                        .filter(|t| *t > 0)
+                        .ok_or(Errno::EINVAL)?,
+                };
+                self.change(|o| o.ttl = ttl, |o| o.ttl = ttl)
+            }
+            n::IP_MULTICAST_TTL => {
+                let ttl = match int_or_byte(value)? {
+                    -1 => 1,
+                    ttl => u8::try_from(ttl).map_err(|_| Errno::EINVAL)?,
+                };
+                self.change(|_| {}, |o| o.multicast_ttl = ttl)
+            }
+            n::IP_MULTICAST_LOOP => {
+                let on = int_or_byte(value)? != 0;
+                self.change(|_| {}, |o| o.multicast_loop = on)
+            }
+            n::IP_PKTINFO => {
+                let on = int_or_byte(value)? != 0;
+                self.change(|_| {}, |o| o.packet_info = on)
+            }
+            n::IP_ADD_MEMBERSHIP | n::IP_DROP_MEMBERSHIP => {
+                self.change_v4_group(value, name == n::IP_ADD_MEMBERSHIP)
+            }
+            // Path MTU discovery is always on; errors are reported without the error queue.
+            n::IP_MTU_DISCOVER | n::IP_RECVERR | n::IP_FREEBIND | n::IP_BIND_ADDRESS_NO_PORT => {
+                int_or_byte(value).map(|_| ())
+            }
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    pub(super) fn set_ipv6_option(&self, name: u32, value: &[u8]) -> Result<()> {
+        let v6 = match &self.kind {
+            Kind::Tcp(socket) => socket.v6,
+            Kind::Udp(socket) => socket.v6,
+            Kind::Raw(socket) => socket.v6,
+            Kind::Unix(_) | Kind::Netlink(_) => false,
+        };
+        if !v6 {
+            return Err(Errno::ENOPROTOOPT);
+        }
+        match name {
+            n::IPV6_V6ONLY => {
+                let on = int(value)? != 0;
+                if self.local_address()?.is_bound() {
+                    return Err(Errno::EINVAL);
+                }
+                self.change(|o| o.v6_only = on, |o| o.v6_only = on)
+            }
+            n::IPV6_UNICAST_HOPS => {
+                let hops = match int(value)? {
+                    -1 => 64,
+                    hops => u8::try_from(hops).map_err(|_| Errno::EINVAL)?,
+                };
+                self.change(|o| o.ttl = hops, |o| o.ttl = hops)
+            }
+            n::IPV6_MULTICAST_HOPS => {
+                let hops = match int(value)? {
+                    -1 => 1,
+                    hops => u8::try_from(hops).map_err(|_| Errno::EINVAL)?,
+                };
+                self.change(|_| {}, |o| o.multicast_ttl = hops)
+            }
+            n::IPV6_MULTICAST_LOOP => {
+                let on = int(value)? != 0;
+                self.change(|_| {}, |o| o.multicast_loop = on)
+            }
+            n::IPV6_TCLASS => {
+                let class = match int(value)? {
+                    -1 => 0,
+                    class => u8::try_from(class).map_err(|_| Errno::EINVAL)?,
+                };
+                self.change(|o| o.tos = class, |o| o.tos = class)
+            }
+            n::IPV6_RECVPKTINFO => {
+                let on = int(value)? != 0;
+                self.change(|_| {}, |o| o.packet_info = on)
+            }
+            n::IPV6_ADD_MEMBERSHIP | n::IPV6_DROP_MEMBERSHIP => {
+                let bytes: &[u8; 20] = value.first_chunk().ok_or(Errno::EINVAL)?;
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&bytes[..16]);
+                let index = int(&bytes[16..])?;
+                let group = Address::from_v6(octets.into());
+                self.change_group(group, index, name == n::IPV6_ADD_MEMBERSHIP)
+            }
+            n::IPV6_MTU_DISCOVER | n::IPV6_RECVERR | n::IPV6_FREEBIND => int(value).map(|_| ()),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    pub(super) fn get_ip_option(&self, v6: bool, name: u32, out: &mut [u8]) -> Result<usize> {
+        type Values = (u8, u8, u8, bool, bool, bool);
+        let (ttl, tos, group_ttl, group_loop, info, only): Values = match &self.kind {
+            Kind::Tcp(socket) => socket.options(|o| (o.ttl, o.tos, 1, true, false, o.v6_only)),
+            Kind::Udp(socket) => socket.options(|o| {
+                let info = o.packet_info;
+                (
+                    o.ttl,
+                    o.tos,
+                    o.multicast_ttl,
+                    o.multicast_loop,
+                    info,
+                    o.v6_only,
+                )
+            }),
+            Kind::Raw(_) => return Err(Errno::ENOPROTOOPT),
+            Kind::Unix(_) | Kind::Netlink(_) => return Err(Errno::EOPNOTSUPP),
+        };
+        let value = match (v6, name) {
+            (false, n::IP_TTL) | (true, n::IPV6_UNICAST_HOPS) => usize::from(ttl),
+            (false, n::IP_TOS) | (true, n::IPV6_TCLASS) => usize::from(tos),
+            (false, n::IP_MULTICAST_TTL) | (true, n::IPV6_MULTICAST_HOPS) => usize::from(group_ttl),
+            (false, n::IP_MULTICAST_LOOP) | (true, n::IPV6_MULTICAST_LOOP) => {
+                usize::from(group_loop)
+            }
+            (false, n::IP_PKTINFO) | (true, n::IPV6_RECVPKTINFO) => usize::from(info),
+            (true, n::IPV6_V6ONLY) => usize::from(only),
+            (false, n::IP_MTU_DISCOVER) | (true, n::IPV6_MTU_DISCOVER) => {
+                usize_from_u32(n::IP_PMTUDISC_WANT)
+            }
+            (false, n::IP_RECVERR | n::IP_FREEBIND) | (true, n::IPV6_RECVERR) => 0,
+            _ => return Err(Errno::ENOPROTOOPT),
+        };
+        Ok(give_int(out, value))
+    }
+
+    /// `struct ip_mreq` or `struct ip_mreqn`.
+    fn change_v4_group(&self, value: &[u8], join: bool) -> Result<()> {
+        let bytes: &[u8; 8] = value.first_chunk().ok_or(Errno::EINVAL)?;
+        let group = Address::from_v4([bytes[0], bytes[1], bytes[2], bytes[3]].into());
+        let own = Address::from_v4([bytes[4], bytes[5], bytes[6], bytes[7]].into());
+        let index = match value.get(8..12) {
+            Some(index) => int(index)?,
+            None => 0,
+        };
+        let by_address = || {
+            let found = self.stack.interfaces().find(|i| i.has_address(own))?;
+            i32::try_from(found.index + 1).ok()
+        };
+        let index = if index == 0 && !own.is_unspecified() {
+            by_address().ok_or(Errno::ENODEV)?
+        } else {
+            index
+        };
+        self.change_group(group, index, join)
+    }
+
+    /// Joins or leaves a group on the interface with Linux's `index`; 0 is the first real one.
+    fn change_group(&self, group: Address, index: i32, join: bool) -> Result<()> {
+        if !group.is_multicast() {
+            return Err(Errno::EINVAL);
+        }
+        let place = match index {
+            0 => 1,
+            index => usize::try_from(index - 1).map_err(|_| Errno::ENODEV)?,
+        };
+        if self.stack.interface(place).is_none() && place != 1 {
+            return Err(Errno::ENODEV);
+        }
+        let mut result = Ok(());
+        self.change_udp(|o| {
+            let at = o.groups.iter().position(|g| *g == (group, place));
+            match (join, at) {
+                (true, Some(_)) => result = Err(Errno::EADDRINUSE),
+                (true, None) => o.groups.push((group, place)),
+                (false, Some(at)) => {
+                    o.groups.remove(at);
+                }
+                (false, None) => result = Err(Errno::EADDRNOTAVAIL),
+            }
+        })?;
+        result
+    }
+
+    /// The control message that `IP_PKTINFO` and `IPV6_RECVPKTINFO` ask for.
+    pub(super) fn packet_info(&self, got: &UdpReceived) -> Vec<ControlMessage> {
+        let Kind::Udp(socket) = &self.kind else {
+            return Vec::new();
+        };
+        if !socket.options(|o| o.packet_info) {
+            return Vec::new();
+        }
+        let index = i32::try_from(got.interface + 1).unwrap_or(0).to_ne_bytes();
+        let (level, kind, data) = match got.destination.v4() {
+            Some(v4) if !socket.v6 => {
+                let mut data = index.to_vec();
+                data.extend(v4.octets()); // ipi_spec_dst
+                data.extend(v4.octets()); // ipi_addr
+                (SOL_IP, n::IP_PKTINFO, data)
+            }
+            _ => {
+                let mut data = got.destination.v6().octets().to_vec();
+                data.extend(index);
+                (SOL_IPV6, n::IPV6_PKTINFO, data)
+            }
+        };
+        alloc::vec![ControlMessage::Other { level, kind, data }]
+    }
+}
