@@ -84,7 +84,8 @@ impl Pipe {
         let (reads, writes) = match flags & g::O_ACCMODE {
             g::O_RDONLY => (true, false),
             g::O_WRONLY => (false, true),
-            _ => (true, true),
+            g::O_RDWR => (true, true),
+            _ => return Err(Errno::EINVAL),
         };
         if writes && !reads && flags & g::O_NONBLOCK != 0 && self.state.lock().readers == 0 {
             return Err(Errno::ENXIO);

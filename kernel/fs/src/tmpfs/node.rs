@@ -40,6 +40,8 @@ pub struct Node {
 struct Attributes {
     mode: u32,
     links: u32,
+    /// A file that never had a name may get one (`O_TMPFILE`).
+    linkable: bool,
     uid: u32,
     gid: u32,
     accessed_ns: u64,
@@ -92,6 +94,7 @@ impl Node {
                     new.mode & 0o7777
                 },
                 links: if kind == Kind::Directory { 2 } else { 1 },
+                linkable: false,
                 uid: new.uid,
                 gid: new.gid,
                 accessed_ns: now,
@@ -389,8 +392,10 @@ impl Inode for Node {
         Ok(node)
     }
 
-    fn create_unnamed(&self, node: &NewNode<'_>) -> Result<Arc<dyn Inode>> {
-        Ok(Node::unnamed(&self.fs, node))
+    fn create_unnamed(&self, node: &NewNode<'_>, linkable: bool) -> Result<Arc<dyn Inode>> {
+        let file = Node::unnamed(&self.fs, node);
+        file.attributes.lock().linkable = linkable;
+        Ok(file)
     }
 
     fn link(&self, name: &[u8], target: &Arc<dyn Inode>) -> Result<()> {
@@ -400,8 +405,14 @@ impl Inode for Node {
             .filter(|node| node.is_in(&self.fs))
             .and_then(|node| node.me.upgrade())
             .ok_or(Errno::EXDEV)?;
+        let attributes = target.attributes.lock();
+        if attributes.links == 0 && !attributes.linkable {
+            return Err(Errno::ENOENT);
+        }
+        drop(attributes);
         self.insert_new(name, &target)?;
         target.change_links(1);
+        target.attributes.lock().linkable = false;
         Ok(())
     }
 
@@ -522,6 +533,9 @@ impl File for Node {
     }
 
     fn write_at(&self, position: u64, append: bool, src: &mut IoSrc<'_>) -> Result<(usize, u64)> {
+        if src.remaining() == 0 {
+            return Ok((0, position)); // no byte, no step: not even to the end
+        }
         self.sealed(g::F_SEAL_WRITE | g::F_SEAL_FUTURE_WRITE)?;
         let mut at = position;
         let mut total = 0;
@@ -601,6 +615,9 @@ impl File for Node {
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let entries = self.directory()?.lock();
+        if entries.removed {
+            return Err(Errno::ENOENT);
+        }
         let parent = entries.parent.upgrade();
         for (at, name) in [(0, &b"."[..]), (1, &b".."[..])] {
             let number = if at == 0 {

@@ -179,12 +179,12 @@ pub trait Inode: Send + Sync + 'static {
         Err(Errno::EPERM)
     }
 
-    /// A regular file without a name (`O_TMPFILE`).
-    fn create_unnamed(&self, _node: &NewNode<'_>) -> Result<Arc<dyn Inode>> {
+    /// A regular file without a name (`O_TMPFILE`); `linkable` if it may get one later.
+    fn create_unnamed(&self, _node: &NewNode<'_>, _linkable: bool) -> Result<Arc<dyn Inode>> {
         Err(Errno::EOPNOTSUPP)
     }
 
-    /// Gives a node of the same file system another name.
+    /// Gives a node of the same file system another name; `ENOENT` if it lost its last one.
     fn link(&self, _name: &[u8], _target: &Arc<dyn Inode>) -> Result<()> {
         Err(Errno::EPERM)
     }

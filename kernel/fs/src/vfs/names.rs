@@ -94,14 +94,14 @@ impl Vfs {
         if !Arc::ptr_eq(&old.directory.mount, &new.directory.mount) {
             return Err(Errno::EXDEV);
         }
-        let (Last::Name(old_name), Last::Name(new_name)) = (&old.last, &new.last) else {
-            return Err(
-                if how == Rename::NoReplace && !matches!(new.last, Last::Name(_)) {
-                    Errno::EEXIST
-                } else {
-                    Errno::EBUSY
-                },
-            );
+        let Last::Name(old_name) = &old.last else {
+            return Err(Errno::EBUSY);
+        };
+        let Last::Name(new_name) = &new.last else {
+            return Err(match how {
+                Rename::NoReplace => Errno::EEXIST,
+                _ => Errno::EBUSY,
+            });
         };
         let moved = old.directory.inode.lookup(old_name)?;
         let replaced = match new.directory.inode.lookup(new_name) {

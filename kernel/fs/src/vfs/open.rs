@@ -108,7 +108,11 @@ impl Vfs {
             let entry = self.resolve_entry(&from, path, &mut budget)?;
             let slash = entry.trailing_slash;
             if request.has(g::O_CREAT) && (slash || !matches!(entry.last, Last::Name(_))) {
-                return Err(Errno::EISDIR);
+                let named = matches!(entry.last, Last::Name(_));
+                return Err(match named || !request.has(g::O_EXCL) {
+                    true => Errno::EISDIR,
+                    false => Errno::EEXIST,
+                });
             }
             let Last::Name(name) = entry.last else {
                 // The root, `.` or `..`: a directory, which needs no name.
@@ -183,12 +187,14 @@ impl Vfs {
         if !request.writes() || request.has(g::O_CREAT) {
             return Err(Errno::EINVAL);
         }
-        let directory = self.resolve_with(base, path, Follow::Yes, &mut request.budget())?;
+        let directory = self.resolve_with(base, path, request.follow(), &mut request.budget())?;
         if directory.inode.kind() != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
         directory.check_changeable()?;
-        let inode = directory.inode.create_unnamed(&request.new_file())?;
+        let inode = directory
+            .inode
+            .create_unnamed(&request.new_file(), !request.has(g::O_EXCL))?;
         let place = Place {
             mount: directory.mount,
             inode,
@@ -243,6 +249,6 @@ impl Vfs {
             _ => Inode::open(inode.clone(), request.flags)?,
         };
         let file: Arc<dyn File> = Arc::new(VnodeFile::new(place, named, inner));
-        Ok(OpenFile::new(file, request.flags & !g::O_NOFOLLOW))
+        Ok(OpenFile::new(file, request.flags))
     }
 }

@@ -14,8 +14,8 @@ use coracle_fs::epoll::Epoll;
 use coracle_fs::eventfd::EventFd;
 use coracle_fs::pipe::Pipe;
 use coracle_fs::signalfd::SignalFd;
-use coracle_fs::tmpfs::Node;
 use coracle_fs::timerfd::{Clock, TimerFd};
+use coracle_fs::tmpfs::Node;
 use coracle_fs::vfs::{NewKind, Place, VnodeFile};
 
 use crate::argument::Fd;

@@ -13,12 +13,12 @@ mod timer;
 pub(crate) mod transfer;
 
 pub use control::{
-    fadvise64, fallocate, fdatasync, syncfs, fsync, ftruncate, ioctl, lseek, readahead, sync,
+    fadvise64, fallocate, fdatasync, fsync, ftruncate, ioctl, lseek, readahead, sync, syncfs,
 };
 pub use copy::{copy_file_range, sendfile};
 pub use create::{
-    epoll_create, epoll_create1, eventfd, eventfd2, memfd_create, pipe, pipe2, shared_memory, signalfd, signalfd4,
-    timerfd_create,
+    epoll_create, epoll_create1, eventfd, eventfd2, memfd_create, pipe, pipe2, shared_memory,
+    signalfd, signalfd4, timerfd_create,
 };
 pub use epoll::{epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait};
 pub use fcntl::{fcntl, flock};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! read(2), write(2) and their kind.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use coracle_abi::convert::u64_from;
@@ -225,6 +226,16 @@ fn position(offset: i64) -> Result<u64> {
     u64::try_from(offset).map_err(|_| Errno::EINVAL)
 }
 
+/// A file for a transfer at a position. Whether it has positions comes before whether the access is allowed.
+fn positioned(fd: Fd) -> Result<Arc<OpenFile>> {
+    let open = process().file(fd)?;
+    if open.file().is_seekable() {
+        Ok(open)
+    } else {
+        Err(Errno::ESPIPE)
+    }
+}
+
 fn read_at(open: &OpenFile, segments: &[Segment], at: u64) -> Result<usize> {
     open.check_readable()?;
     let mut dst = IoDst::user(segments)?;
@@ -250,28 +261,28 @@ fn write_at(open: &OpenFile, segments: &[Segment], at: u64, append: bool) -> Res
 /// `pread64(2)`
 pub fn pread64(fd: Fd, buf: User, len: usize, offset: i64) -> Result<usize> {
     let at = position(offset)?;
-    let open = process().any_file(fd)?;
+    let open = positioned(fd)?;
     read_at(&open, &one_segment(buf, len)?, at)
 }
 
 /// `pwrite64(2)`
 pub fn pwrite64(fd: Fd, buf: User, len: usize, offset: i64) -> Result<usize> {
     let at = position(offset)?;
-    let open = process().any_file(fd)?;
+    let open = positioned(fd)?;
     write_at(&open, &one_segment(buf, len)?, at, false)
 }
 
 /// `preadv(2)`; the offset comes in one register on 64-bit machines.
 pub fn preadv(fd: Fd, vector: User, count: usize, offset: i64) -> Result<usize> {
     let at = position(offset)?;
-    let open = process().any_file(fd)?;
+    let open = positioned(fd)?;
     read_at(&open, Segments::read(vector, count)?.as_slice(), at)
 }
 
 /// `pwritev(2)`
 pub fn pwritev(fd: Fd, vector: User, count: usize, offset: i64) -> Result<usize> {
     let at = position(offset)?;
-    let open = process().any_file(fd)?;
+    let open = positioned(fd)?;
     write_at(&open, Segments::read(vector, count)?.as_slice(), at, false)
 }
 
