@@ -45,6 +45,7 @@ fn kernel_main(start_info: u64) -> ! {
     root::init(&info, &config, found.console);
     lap(5);
     processors::init();
+    root::mount_sys();
     lap(6);
     let first = load(&config);
     lap(7);

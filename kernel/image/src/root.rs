@@ -39,7 +39,7 @@ pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDe
     let mounted = dev::mount(&vfs, console, limit)
         .and_then(|()| coracle_fs::dev::mount_at(&vfs, b"/tmp", TmpFs::new(limit, 0o1777)))
         .and_then(|()| coracle_syscall::procfs::mount(&vfs));
-    mounted.unwrap_or_else(|error| panic!("mounting /dev, /tmp, /proc and /sys: {error}"));
+    mounted.unwrap_or_else(|error| panic!("mounting /dev, /tmp and /proc: {error}"));
 
     let limit_of = |name: &str| config.rlimits.iter().find(|(n, ..)| n == name).map(|(_, soft, _)| *soft);
     let descriptors = limit_of("RLIMIT_NOFILE").and_then(|n| u32::try_from(n).ok()).unwrap_or(DESCRIPTORS);
@@ -62,6 +62,11 @@ pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDe
         }
     }
     vdso::init().expect("memory for the vDSO");
+}
+
+/// Mounts `/sys`, which says how many CPUs run.
+pub(crate) fn mount_sys() {
+    coracle_syscall::procfs::mount_sys().unwrap_or_else(|error| panic!("mounting /sys: {error}"));
 }
 
 /// Makes the directories on which file systems are mounted, before the root may become read-only.

@@ -46,6 +46,7 @@ mod map;
 mod netlink;
 mod ports;
 mod raw;
+mod report;
 mod route;
 mod siphash;
 pub mod socket;
@@ -58,6 +59,7 @@ mod wire;
 
 pub use address::{Address, Endpoint, Prefix};
 pub use counters::{Counter, Counters};
+pub use report::InterfaceReport;
 pub use route::Route;
 pub use socket::{
     ControlMessage, Credentials, EncodedAddress, Received, SendRequest, Shutdown, SocketAddress,

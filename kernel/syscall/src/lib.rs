@@ -18,6 +18,7 @@ pub mod info;
 mod mem;
 mod path;
 pub mod process;
+pub mod procfs;
 mod signal;
 pub mod socket;
 mod thread;

@@ -5,6 +5,7 @@ mod boot;
 pub mod clock;
 pub mod context;
 pub mod cpu;
+pub mod describe;
 mod descriptors;
 pub mod fpu;
 pub mod interrupt;

@@ -20,7 +20,7 @@ use coracle_logic::id_alloc::IdAlloc;
 
 pub use idle::{IdleHooks, set_idle_hooks};
 pub use scheduler::{
-    context_switches, exit_current, init_cpu, on_timer_interrupt, on_wake_interrupt,
+    busy_ns, context_switches, exit_current, init_cpu, on_timer_interrupt, on_wake_interrupt,
     preempt_if_needed, run_first, spawn, yield_now,
 };
 pub use state::{RunState, for_each, process_cpu_ns, report, thread_count};
@@ -85,6 +85,7 @@ pub struct Thread {
     virtual_ns: AtomicU64,
     started_ns: AtomicU64,
     run_ns: AtomicU64,
+    created_ns: u64,
     /// Work for the way back to the application.
     pending: AtomicU32,
     sleep_timer: SpinLock<Option<Timer>>,
@@ -200,6 +201,7 @@ fn build(
         ),
         started_ns: AtomicU64::new(0),
         run_ns: AtomicU64::new(0),
+        created_ns: crate::time::now(),
         pending: AtomicU32::new(0),
         sleep_timer: SpinLock::new(None),
         name: SpinLock::new(what.parent.map_or([0; 16], Thread::name)),

@@ -64,6 +64,8 @@ struct Cpu {
     timer_ns: AtomicU64,
     /// End of the running thread's slice; `u64::MAX` while nobody else waits.
     slice_end_ns: AtomicU64,
+    /// Time that threads ran here.
+    busy_ns: AtomicU64,
     ready: AtomicBool,
 }
 
@@ -85,6 +87,7 @@ static CPUS: [Cpu; MAX_CPUS] = [const {
         run_started_ns: AtomicU64::new(0),
         timer_ns: AtomicU64::new(u64::MAX),
         slice_end_ns: AtomicU64::new(u64::MAX),
+        busy_ns: AtomicU64::new(0),
         ready: AtomicBool::new(false),
     }
 }; MAX_CPUS];
@@ -95,6 +98,12 @@ static SWITCHES: AtomicU64 = AtomicU64::new(0);
 #[must_use]
 pub fn context_switches() -> u64 {
     SWITCHES.load(Ordering::Relaxed)
+}
+
+/// Time that threads ran on a CPU, in nanoseconds, up to its last switch.
+#[must_use]
+pub fn busy_ns(cpu: usize) -> u64 {
+    CPUS[cpu].busy_ns.load(Ordering::Relaxed)
 }
 
 pub(super) fn idle_state(cpu: usize) -> &'static AtomicU8 {
@@ -387,6 +396,7 @@ fn charge(thread: &Thread, now: u64) {
     let ran = now.saturating_sub(thread.started_ns.load(Ordering::Relaxed));
     thread.started_ns.store(now, Ordering::Relaxed);
     thread.run_ns.fetch_add(ran, Ordering::Relaxed);
+    CPUS[cpu::index()].busy_ns.fetch_add(ran, Ordering::Relaxed);
     thread.virtual_ns.fetch_add(ran, Ordering::Relaxed);
 }
 

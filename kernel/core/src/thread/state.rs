@@ -34,6 +34,12 @@ impl Thread {
         }
     }
 
+    /// When it was made, in nanoseconds since boot.
+    #[must_use]
+    pub fn created_ns(&self) -> u64 {
+        self.created_ns
+    }
+
     /// The CPU it runs on or ran on last.
     #[must_use]
     pub fn last_cpu(&self) -> usize {

@@ -67,6 +67,12 @@ pub fn limit(resource: u32) -> Result<Limit> {
         .ok_or(Errno::EINVAL)
 }
 
+/// All limits, in order of the resources' numbers.
+#[must_use]
+pub fn limits() -> [Limit; COUNT] {
+    *LIMITS.lock()
+}
+
 /// Sets the limit of a resource, at boot or for the process itself. `EINVAL` if the resource is unknown or the soft
 /// limit is above the hard one; `EPERM` for more open files than any process may have.
 pub fn set_limit(resource: u32, (soft, hard): Limit) -> Result<()> {

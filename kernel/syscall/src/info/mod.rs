@@ -20,7 +20,7 @@ pub(crate) use identity::{
     capget, capset, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, real_uid,
     setgid, setgroups, setregid, setresgid, setresuid, setreuid, setuid,
 };
-pub use limits::{LIMIT_NAMES, limit, set_limit, set_limit_by_name};
+pub use limits::{LIMIT_NAMES, limit, limits, set_limit, set_limit_by_name};
 pub(crate) use limits::{getrlimit, prlimit64, setrlimit};
 
 use identity::Capability;

@@ -8,6 +8,7 @@ mod area;
 mod change;
 mod fault;
 mod map;
+mod report;
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -22,6 +23,7 @@ pub use area::{Area, Backing, Protection};
 pub use change::{advise, brk, forget_beyond, lock_pages, protect, remap, residency, set_brk_start, sync, unmap};
 pub use fault::{FaultError, fault_in, handle_fault};
 pub use map::{MapRequest, map};
+pub use report::snapshot;
 
 use super::Page;
 use super::frames::{self, Frame};
