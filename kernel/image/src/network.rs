@@ -55,7 +55,7 @@ pub(crate) fn init(config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) 
     socket::install(stack.clone());
     coracle_syscall::socket::install(stack.clone());
     let _ = STACK.set(stack);
-    set_idle_hooks(IdleHooks { poll, arm, disarm });
+    set_idle_hooks(IdleHooks { flush: after_system_call, poll, arm, disarm });
 }
 
 fn interface(settings: &NetworkConfig) -> InterfaceConfig {

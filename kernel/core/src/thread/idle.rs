@@ -23,6 +23,8 @@ pub(super) const HALTED: u8 = 2;
 /// What is to be done when a CPU is idle.
 #[derive(Clone, Copy)]
 pub struct IdleHooks {
+    /// Sends what was queued; called whenever a thread is about to sleep, on any CPU.
+    pub flush: fn(),
     /// Looks after devices that are polled. Returns whether something happened.
     pub poll: fn() -> bool,
     /// Switches the devices' interrupts on before the CPU sleeps. Returns whether something came meanwhile.
@@ -36,6 +38,13 @@ static HOOKS: Once<IdleHooks> = Once::new();
 /// Sets the hooks, once.
 pub fn set_idle_hooks(hooks: IdleHooks) {
     let _ = HOOKS.set(hooks);
+}
+
+/// Sends what was queued, before the running thread sleeps and others run for who knows how long.
+pub(super) fn flush() {
+    if let Some(hooks) = HOOKS.get() {
+        (hooks.flush)();
+    }
 }
 
 /// Longest and shortest time to poll before sleeping.

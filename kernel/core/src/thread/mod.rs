@@ -410,6 +410,7 @@ pub fn sleep_until(deadline_ns: Option<u64>) -> Wake {
         {
             // Something came in between, and nobody queued the thread.
         } else {
+            idle::flush();
             scheduler::schedule();
         }
         if let (Some(_), Some(timer)) = (deadline_ns, thread.sleep_timer.lock().as_ref()) {

@@ -15,7 +15,8 @@ use coracle_fs::eventfd::EventFd;
 
 use crate::argument::Fd;
 use crate::process::process;
-use crate::wait::{self, Wait};
+use crate::socket::patience;
+use crate::wait;
 
 /// Most bytes of one transfer (read(2), NOTES).
 const MAX_TRANSFER: usize = 0x7fff_f000;
@@ -27,8 +28,9 @@ const MAX_SEGMENTS: usize = 1024;
 const INLINE_SEGMENTS: usize = 8;
 
 fn one_segment(buf: User, len: usize) -> Result<[Segment; 1]> {
+    // A range that leaves the application's half is a bad address, whatever its length (access_ok() on Linux).
     if isize::try_from(len).is_err() {
-        return Err(Errno::EINVAL);
+        return Err(Errno::EFAULT);
     }
     Ok([Segment {
         base: buf.0,
@@ -149,7 +151,7 @@ fn read_from(open: &OpenFile, segments: &[Segment], nowait: bool) -> Result<usiz
     if nowait {
         return attempt();
     }
-    wait::unless_nonblocking(open, Wait::new(PollEvents::IN), attempt)
+    wait::unless_nonblocking(open, patience(open, PollEvents::IN), attempt)
 }
 
 /// Writes to a file, waiting until all is written if it has to. `SIGPIPE` goes with `EPIPE`.
@@ -182,7 +184,7 @@ pub(crate) fn write_all_of(
         let result = if nowait {
             attempt()
         } else {
-            wait::unless_nonblocking(open, Wait::new(PollEvents::OUT), attempt)
+            wait::unless_nonblocking(open, patience(open, PollEvents::OUT), attempt)
         };
         match result {
             Ok(count) => total += count,
