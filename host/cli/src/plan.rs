@@ -78,10 +78,11 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         cpus,
         memory_bytes,
         kernel,
-        bundle: Vec::new(),
+        bundle: Vec::new(), // written later
         boot: Boot::Firmware,
         network,
         ports,
+        tcg_buffer_mib: 0, // with the bundle's size, in boot::prepare
         tsc_khz,
         log_level: args.trace.then(|| "trace".to_owned()),
         sandbox: true,

@@ -50,7 +50,7 @@ fn take_name(store: &Store, args: &RunArgs, plan: &mut Plan) -> Result<Instance,
 
 fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Failure> {
     plan.spec.bundle = bundle::write(&plan, &instance.bundle())?;
-    plan.spec.boot = boot::prepare(&plan.spec, &instance.boot_rom())?;
+    boot::prepare(&mut plan.spec, &instance.boot_rom())?;
     let mut state = State {
         status: Status::Created,
         image: std::path::absolute(args.image()).unwrap_or_else(|_| args.image().into()),
@@ -92,7 +92,7 @@ fn dry_run(plan: &mut Plan) -> Result<u8, Failure> {
     std::fs::create_dir_all(&dir)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
     plan.spec.bundle = bundle::write(plan, &dir.join("bundle.cpio"))?;
-    plan.spec.boot = boot::prepare(&plan.spec, &dir.join("boot.rom"))?;
+    boot::prepare(&mut plan.spec, &dir.join("boot.rom"))?;
     let streams = Streams {
         console: Endpoint::Stdio,
         control: Endpoint::Listen(dir.join("control.sock")),

@@ -14,9 +14,6 @@ use crate::network::{Network, PortForward, Protocol, USER_GUEST};
 
 /// Name of the control port in the guest, decision 0002.
 pub const CONTROL_PORT: &str = "org.coracle.control";
-/// Size of QEMU's buffer of translated code, MiB. The default of 32-bit-safe 1 GiB only grows when used; this bounds it.
-const TCG_BUFFER_MIB: u32 = 64;
-
 /// Where `microvm` has its virtio-mmio slots: address of the first, bytes of each, interrupt of the first (QEMU
 /// `include/hw/i386/microvm.h`; these hold with `ioapic2=off`).
 const MMIO_BASE: u32 = 0xfeb0_0000;
@@ -59,6 +56,8 @@ pub struct Spec {
     pub network: Network,
     /// Ports of the host that lead into the guest.
     pub ports: Vec<PortForward>,
+    /// Size of the buffer for translated code under software emulation, MiB.
+    pub tcg_buffer_mib: u64,
     /// Frequency of the time-stamp counter told to the kernel, kHz.
     pub tsc_khz: Option<u64>,
     /// How much the kernel logs on the serial port.
@@ -140,7 +139,7 @@ impl Spec {
             Accel::Kvm => args.flag("-accel").add("kvm").flag("-cpu").add("host"),
             Accel::Tcg => args
                 .flag("-accel")
-                .add(format!("tcg,tb-size={TCG_BUFFER_MIB}"))
+                .add(format!("tcg,tb-size={}", self.tcg_buffer_mib))
                 .flag("-cpu")
                 .add("max"),
         };
@@ -357,6 +356,7 @@ mod tests {
             boot: Boot::Firmware,
             network: network.parse().unwrap(),
             ports: vec!["127.0.0.1:1:2".parse().unwrap(), "3:4/udp".parse().unwrap()],
+            tcg_buffer_mib: 24,
             tsc_khz: Some(5),
             log_level: Some("debug".into()),
             sandbox: true,
@@ -382,7 +382,7 @@ mod tests {
             "-append 'tsc_khz=5 loglevel=debug'",
             "socket,id=console,fd=7",
             "path=/a,,b",
-            "-accel tcg,",
+            "-accel tcg,tb-size=24 ",
             "-smp 2 -m 64M",
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
