@@ -171,18 +171,12 @@ impl Bench {
         measure::all_smallest(&self.platforms, self.machine, samples)?;
         for platform in &self.platforms {
             let (kernel, rest) = platform.files(self.machine)?;
-            samples.add(
-                platform.name(),
-                Figure::ImageSize,
-                megabytes(&kernel)? + megabytes(&rest)?,
-                &Value::Null,
-            )?;
-            samples.add(
-                platform.name(),
-                Figure::KernelSize,
-                megabytes(&kernel)?,
-                &Value::Null,
-            )?;
+            let kernel_mb = megabytes(&kernel)?;
+            let image_mb = rest
+                .iter()
+                .try_fold(kernel_mb, |sum, file| anyhow::Ok(sum + megabytes(file)?))?;
+            samples.add(platform.name(), Figure::ImageSize, image_mb, &Value::Null)?;
+            samples.add(platform.name(), Figure::KernelSize, kernel_mb, &Value::Null)?;
         }
         Ok(())
     }

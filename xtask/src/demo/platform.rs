@@ -79,17 +79,17 @@ impl Platform {
         }
     }
 
-    /// The kernel's file, and what is handed to the VMM beside it: the initial file system, or the boot bundle.
-    pub(crate) fn files(&self, machine: Machine) -> Result<(PathBuf, PathBuf)> {
+    /// The kernel's file, and what is handed to the VMM beside it: the initial file system, or the boot ROM and the
+    /// parts of the boot bundle.
+    pub(crate) fn files(&self, machine: Machine) -> Result<(PathBuf, Vec<PathBuf>)> {
         match self {
-            Platform::Linux(linux, _) => Ok((linux.kernel.clone(), linux.initrd.clone())),
+            Platform::Linux(linux, _) => Ok((linux.kernel.clone(), vec![linux.initrd.clone()])),
             Platform::Coracle(link) => {
-                let line = dry_run(machine, link)?;
-                let bundle = line
-                    .split([' ', '=', ','])
-                    .find(|word| word.ends_with("bundle.cpio"));
-                let bundle = bundle.with_context(|| format!("no bundle.cpio in {line}"))?;
-                Ok((paths::build()?.join("coracle-kernel"), bundle.into()))
+                let parts = boot_files(&dry_run(machine, link)?);
+                if parts.is_empty() {
+                    bail!("`coracle run --dry-run` names no boot bundle");
+                }
+                Ok((paths::build()?.join("coracle-kernel"), parts))
             }
         }
     }
@@ -356,6 +356,26 @@ fn dry_run(machine: Machine, link: &Link) -> Result<String> {
     Ok(sh::output(&mut command)?.trim().to_owned())
 }
 
+/// The files beside the kernel in a VMM's command line: memory made of a file, the firmware, the initial RAM disk.
+fn boot_files(line: &str) -> Vec<PathBuf> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |option| {
+        words
+            .windows(2)
+            .find(move |pair| pair[0] == option)
+            .map(|pair| pair[1])
+    };
+    let mapped = words
+        .iter()
+        .flat_map(|word| word.split(','))
+        .filter_map(|value| value.strip_prefix("mem-path="));
+    mapped
+        .chain(after("-bios"))
+        .chain(after("-initrd"))
+        .map(PathBuf::from)
+        .collect()
+}
+
 /// The accelerator that `coracle run` chooses on this machine, which both platforms then use.
 pub(crate) fn accelerator() -> Result<Accel> {
     let mut command = coracle(["run", "--network", "none", "--dry-run"])?;
@@ -374,4 +394,36 @@ fn find_pid(document: &Value) -> Option<u64> {
         .as_array()
         .map_or(document, |list| list.first().unwrap_or(document));
     instance.get("vmm")?.get("pid")?.as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{boot_files, find_pid};
+
+    #[test]
+    fn boot_files_are_found_in_both_ways_to_boot() {
+        let direct = "qemu -bios /a/boot.rom -object memory-backend-file,id=p,size=1,mem-path=/a/bundle.cpio \
+                      -object memory-backend-file,mem-path=/c/root,share=off";
+        let names = |line| {
+            boot_files(line)
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(direct), ["/a/bundle.cpio", "/c/root", "/a/boot.rom"]);
+        assert_eq!(
+            names("qemu -kernel /k -initrd /a/bundle.cpio"),
+            ["/a/bundle.cpio"]
+        );
+    }
+
+    #[test]
+    fn the_vmm_is_found_in_an_inspection() {
+        let text = r#"[{"name":"a","monitor":{"pid":1},"vmm":{"pid":24068,"start_ticks":3}}]"#;
+        assert_eq!(find_pid(&serde_json::from_str(text).unwrap()), Some(24068));
+        assert_eq!(
+            find_pid(&serde_json::from_str(r#"[{"vmm":null}]"#).unwrap()),
+            None
+        );
+    }
 }
