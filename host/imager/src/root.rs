@@ -142,7 +142,7 @@ impl Root {
                         interpreter,
                     });
                 }
-                Ok(format!("/{}", file_name(path)?))
+                Ok(format!("/{}", place(path)?))
             }
             Self::Directory(root) => {
                 let program = program.ok_or_else(|| RootError::NoProgram { path: root.clone() })?;
@@ -172,7 +172,7 @@ impl Root {
     pub fn entries(&self) -> Result<(Vec<Entry>, Vec<PathBuf>), RootError> {
         match self {
             Self::Executable(path) => {
-                let name = file_name(path)?.to_owned();
+                let name = place(path)?;
                 let source = path.clone();
                 Ok((vec![Entry { source, name }], Vec::new()))
             }
@@ -183,6 +183,17 @@ impl Root {
             }
         }
     }
+}
+
+/// Where a single executable lies, without the leading slash: in the root directory, unless a file system is mounted
+/// under its name.
+fn place(path: &Path) -> Result<String, RootError> {
+    let name = file_name(path)?;
+    Ok(if matches!(name, "dev" | "proc" | "sys" | "tmp") {
+        format!("bin/{name}")
+    } else {
+        name.to_owned()
+    })
 }
 
 fn file_name(path: &Path) -> Result<&str, RootError> {
