@@ -154,6 +154,18 @@ impl File for MemoryDevice {
         }
     }
 
+    fn is_seekable(&self) -> bool {
+        true // to any position, which does not matter
+    }
+
+    fn read_at(&self, _position: u64, dst: &mut IoDst<'_>) -> Result<usize> {
+        self.read(dst)
+    }
+
+    fn write_at(&self, position: u64, _append: bool, src: &mut IoSrc<'_>) -> Result<(usize, u64)> {
+        Ok((self.write(src)?, position))
+    }
+
     fn metadata(&self) -> Result<Metadata> {
         Ok(metadata())
     }

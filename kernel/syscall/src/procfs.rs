@@ -182,6 +182,7 @@ impl ProcInfo for Kernel {
         let (_, pending) = signal::pending_of(thread::current());
         let (ignored, caught) = signal::dispositions();
         SignalInfo {
+            queued: u64_from(signal::queued()),
             pending: pending.0,
             ignored: ignored.0,
             caught: caught.0,

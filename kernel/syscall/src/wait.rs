@@ -15,7 +15,7 @@ pub(crate) mod timeout;
 
 /// Whether a call that a signal interrupts may begin again (`SA_RESTART` of sigaction(2); signal(7) lists both kinds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interrupt {
+pub(crate) enum Interrupt {
     /// Begins again if the handler was installed with `SA_RESTART`.
     Restartable,
     /// Gives `EINTR` in any case.
@@ -24,21 +24,21 @@ pub enum Interrupt {
 
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
-pub struct Wait {
+pub(crate) struct Wait {
     /// What is waited for.
-    pub interest: PollEvents,
+    pub(crate) interest: PollEvents,
     /// End of the patience, nanoseconds of the monotonic clock.
-    pub deadline: Option<u64>,
+    pub(crate) deadline: Option<u64>,
     /// What a signal does.
-    pub interrupt: Interrupt,
+    pub(crate) interrupt: Interrupt,
     /// Whether one notification should wake only one of several waiters.
-    pub exclusive: bool,
+    pub(crate) exclusive: bool,
 }
 
 impl Wait {
     /// Waits without limit; may be restarted.
     #[must_use]
-    pub fn new(interest: PollEvents) -> Self {
+    pub(crate) fn new(interest: PollEvents) -> Self {
         Self {
             interest,
             deadline: None,
@@ -50,7 +50,7 @@ impl Wait {
 
 /// Runs `attempt` until it returns something other than `EAGAIN`, sleeping in between as long as the file's readiness
 /// does not change. `EAGAIN` when the deadline passed, or if the file cannot be waited for; `EINTR` for a signal.
-pub fn until_ready<T>(
+pub(crate) fn until_ready<T>(
     open: &OpenFile,
     how: Wait,
     mut attempt: impl FnMut() -> Result<T>,
@@ -73,7 +73,7 @@ pub fn until_ready<T>(
 }
 
 /// As [`until_ready`] for a call that honours `O_NONBLOCK`.
-pub fn unless_nonblocking<T>(
+pub(crate) fn unless_nonblocking<T>(
     open: &OpenFile,
     how: Wait,
     mut attempt: impl FnMut() -> Result<T>,
@@ -86,7 +86,7 @@ pub fn unless_nonblocking<T>(
 }
 
 /// Waits for any of several files. `EAGAIN` when the deadline passed.
-pub fn until_any_ready<T>(
+pub(crate) fn until_any_ready<T>(
     files: &[(Arc<OpenFile>, PollEvents)],
     deadline: Option<u64>,
     mut attempt: impl FnMut() -> Result<T>,
@@ -112,7 +112,7 @@ pub fn until_any_ready<T>(
 }
 
 /// Waits without limit for something that is no file.
-pub fn on_source<T>(
+pub(crate) fn on_source<T>(
     source: &PollSource,
     interrupt: Interrupt,
     mut attempt: impl FnMut() -> Result<T>,

@@ -205,6 +205,14 @@ pub fn pending_of(thread: &Thread) -> (SignalSet, SignalSet) {
     (thread.signals.queue.lock().set(), PROCESS.lock().set())
 }
 
+/// How many signals are queued for all threads and the process, for `/proc`.
+#[must_use]
+pub fn queued() -> usize {
+    let mut count = PROCESS.lock().len();
+    thread::for_each(|t| count += t.signals.queue.lock().len());
+    count
+}
+
 /// Signals that are ignored and those that are caught, for `/proc`.
 #[must_use]
 pub fn dispositions() -> (SignalSet, SignalSet) {

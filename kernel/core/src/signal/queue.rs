@@ -31,6 +31,11 @@ impl Queue {
         self.set
     }
 
+    /// How many are queued.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     /// Adds a signal. A standard signal that is pending already is not added again.
     pub(super) fn push(&mut self, signal: Signal, info: SigInfo) -> Result<()> {
         if !signal.is_real_time() && self.set.contains(signal) {

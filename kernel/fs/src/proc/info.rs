@@ -60,6 +60,8 @@ pub struct ThreadInfo {
 /// Signals of the process, one bit each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SignalInfo {
+    /// How many are queued for all threads together.
+    pub queued: u64,
     /// Pending for the process.
     pub pending: u64,
     /// Ignored.

@@ -402,6 +402,8 @@ fn status(info: &dyn ProcInfo, thread: &ThreadInfo, whole: bool) -> String {
         line(name, &format!("{:>8} kB", bytes / 1024));
     }
     line("Threads", &info.threads().len().to_string());
+    let (allowed, _) = info.limits()[coracle_abi::convert::usize_from_u32(g::RLIMIT_SIGPENDING)];
+    line("SigQ", &format!("{}/{allowed}", signals.queued));
     line("SigPnd", &format!("{:016x}", thread.pending));
     line("ShdPnd", &format!("{:016x}", signals.pending));
     line("SigBlk", &format!("{:016x}", thread.blocked));

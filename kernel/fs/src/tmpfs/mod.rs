@@ -6,6 +6,7 @@
 
 mod content;
 mod directory;
+mod file;
 mod node;
 
 pub use content::StaticBytes;

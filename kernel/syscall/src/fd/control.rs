@@ -12,7 +12,7 @@ use crate::argument::Fd;
 use crate::process::{fd_errno, process};
 
 /// `lseek(2)`
-pub fn lseek(fd: Fd, offset: i64, whence: u32) -> Result<usize> {
+pub(crate) fn lseek(fd: Fd, offset: i64, whence: u32) -> Result<usize> {
     let open = process().file(fd)?;
     let file = open.file();
     if whence > g::SEEK_HOLE {
@@ -22,8 +22,11 @@ pub fn lseek(fd: Fd, offset: i64, whence: u32) -> Result<usize> {
         return Err(Errno::ESPIPE);
     }
     let kind = open.downcast::<VnodeFile>().map(|v| v.place().inode.kind());
-    if kind == Some(Kind::Directory) && whence > g::SEEK_CUR {
-        return Err(Errno::EINVAL);
+    match kind {
+        Some(Kind::Directory) if whence > g::SEEK_CUR => return Err(Errno::EINVAL),
+        // The memory devices have one position only (null(4)).
+        Some(Kind::CharDevice) => return Ok(0),
+        _ => {}
     }
     let mut position = open.position().lock();
     let base = match whence {
@@ -55,7 +58,7 @@ pub fn lseek(fd: Fd, offset: i64, whence: u32) -> Result<usize> {
 }
 
 /// `ioctl(2)`
-pub fn ioctl(fd: Fd, command: u32, argument: usize) -> Result<usize> {
+pub(crate) fn ioctl(fd: Fd, command: u32, argument: usize) -> Result<usize> {
     let open = process().file(fd)?;
     match command {
         io::FIONBIO => {
@@ -91,7 +94,7 @@ fn is_regular(open: &coracle_core::file::OpenFile) -> bool {
 }
 
 /// `ftruncate(2)`
-pub fn ftruncate(fd: Fd, size: i64) -> Result<usize> {
+pub(crate) fn ftruncate(fd: Fd, size: i64) -> Result<usize> {
     let size = u64::try_from(size).map_err(|_| Errno::EINVAL)?;
     let open = process().file(fd)?;
     open.check_writable().map_err(|_| Errno::EINVAL)?;
@@ -104,7 +107,7 @@ pub fn ftruncate(fd: Fd, size: i64) -> Result<usize> {
 }
 
 /// `fallocate(2)`
-pub fn fallocate(fd: Fd, mode: u32, offset: i64, len: i64) -> Result<usize> {
+pub(crate) fn fallocate(fd: Fd, mode: u32, offset: i64, len: i64) -> Result<usize> {
     let open = process().file(fd)?;
     let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
     let len = u64::try_from(len)
@@ -127,29 +130,29 @@ pub fn fallocate(fd: Fd, mode: u32, offset: i64, len: i64) -> Result<usize> {
 }
 
 /// `fsync(2)`
-pub fn fsync(fd: Fd) -> Result<usize> {
+pub(crate) fn fsync(fd: Fd) -> Result<usize> {
     process().file(fd)?.file().sync()?;
     Ok(0)
 }
 
 /// `syncfs(2)`: file systems in memory have nothing to write back.
-pub fn syncfs(fd: Fd) -> Result<usize> {
+pub(crate) fn syncfs(fd: Fd) -> Result<usize> {
     process().file(fd)?;
     Ok(0)
 }
 
 /// `fdatasync(2)`
-pub fn fdatasync(fd: Fd) -> Result<usize> {
+pub(crate) fn fdatasync(fd: Fd) -> Result<usize> {
     fsync(fd)
 }
 
 /// `sync(2)`: every file system is in memory, so nothing is behind.
-pub fn sync() -> Result<usize> {
+pub(crate) fn sync() -> Result<usize> {
     Ok(0)
 }
 
 /// `posix_fadvise(2)`: all content is in memory, so advice has no effect.
-pub fn fadvise64(fd: Fd, _offset: i64, len: i64, advice: u32) -> Result<usize> {
+pub(crate) fn fadvise64(fd: Fd, _offset: i64, len: i64, advice: u32) -> Result<usize> {
     let open = process().file(fd)?;
     if open.downcast::<PipeEnd>().is_some() {
         return Err(Errno::ESPIPE);
@@ -161,7 +164,7 @@ pub fn fadvise64(fd: Fd, _offset: i64, len: i64, advice: u32) -> Result<usize> {
 }
 
 /// `readahead(2)`: content is in memory already.
-pub fn readahead(fd: Fd, _offset: i64, _count: usize) -> Result<usize> {
+pub(crate) fn readahead(fd: Fd, _offset: i64, _count: usize) -> Result<usize> {
     let open = process().file(fd)?;
     open.check_readable()?;
     if !is_regular(&open) {

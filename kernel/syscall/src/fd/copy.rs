@@ -81,7 +81,7 @@ fn pump(
 }
 
 /// `sendfile(2)`
-pub fn sendfile(out: Fd, input: Fd, offset: User, count: usize) -> Result<usize> {
+pub(crate) fn sendfile(out: Fd, input: Fd, offset: User, count: usize) -> Result<usize> {
     let source = process().file(input)?;
     let sink = process().file(out)?;
     source.check_readable()?;
@@ -121,7 +121,7 @@ fn regular(open: &Arc<OpenFile>) -> Result<&VnodeFile> {
 }
 
 /// `copy_file_range(2)`
-pub fn copy_file_range(
+pub(crate) fn copy_file_range(
     input: Fd,
     offset_in: User,
     out: Fd,

@@ -29,12 +29,12 @@ fn install(file: Arc<dyn File>, access: u32, flags: u32) -> Result<usize> {
 }
 
 /// `pipe(2)`
-pub fn pipe(out: UserOut<[i32; 2]>) -> Result<usize> {
+pub(crate) fn pipe(out: UserOut<[i32; 2]>) -> Result<usize> {
     pipe2(out, 0)
 }
 
 /// `pipe2(2)`. Packet mode (`O_DIRECT`) is not supported: `EINVAL`.
-pub fn pipe2(out: UserOut<[i32; 2]>, flags: u32) -> Result<usize> {
+pub(crate) fn pipe2(out: UserOut<[i32; 2]>, flags: u32) -> Result<usize> {
     if flags & !(g::O_CLOEXEC | g::O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -59,12 +59,12 @@ pub fn pipe2(out: UserOut<[i32; 2]>, flags: u32) -> Result<usize> {
 }
 
 /// `eventfd(2)`, the older call.
-pub fn eventfd(initial: u32) -> Result<usize> {
+pub(crate) fn eventfd(initial: u32) -> Result<usize> {
     eventfd2(initial, 0)
 }
 
 /// `eventfd(2)`
-pub fn eventfd2(initial: u32, flags: u32) -> Result<usize> {
+pub(crate) fn eventfd2(initial: u32, flags: u32) -> Result<usize> {
     if flags & !(g::EFD_CLOEXEC | g::EFD_NONBLOCK | g::EFD_SEMAPHORE) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -73,7 +73,7 @@ pub fn eventfd2(initial: u32, flags: u32) -> Result<usize> {
 }
 
 /// `epoll_create(2)`; the size only has to be positive.
-pub fn epoll_create(size: i32) -> Result<usize> {
+pub(crate) fn epoll_create(size: i32) -> Result<usize> {
     if size <= 0 {
         return Err(Errno::EINVAL);
     }
@@ -81,7 +81,7 @@ pub fn epoll_create(size: i32) -> Result<usize> {
 }
 
 /// `epoll_create1(2)`
-pub fn epoll_create1(flags: u32) -> Result<usize> {
+pub(crate) fn epoll_create1(flags: u32) -> Result<usize> {
     if flags & !g::EPOLL_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
@@ -89,7 +89,7 @@ pub fn epoll_create1(flags: u32) -> Result<usize> {
 }
 
 /// `timerfd_create(2)`
-pub fn timerfd_create(clock: i32, flags: u32) -> Result<usize> {
+pub(crate) fn timerfd_create(clock: i32, flags: u32) -> Result<usize> {
     if flags & !(g::TFD_CLOEXEC | g::TFD_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -103,12 +103,12 @@ pub fn timerfd_create(clock: i32, flags: u32) -> Result<usize> {
 }
 
 /// `signalfd(2)`, the older call.
-pub fn signalfd(fd: Fd, mask: User, size: usize) -> Result<usize> {
+pub(crate) fn signalfd(fd: Fd, mask: User, size: usize) -> Result<usize> {
     signalfd4(fd, mask, size, 0)
 }
 
 /// `signalfd(2)`; with a descriptor instead of -1 its set is replaced.
-pub fn signalfd4(fd: Fd, mask: User, size: usize, flags: u32) -> Result<usize> {
+pub(crate) fn signalfd4(fd: Fd, mask: User, size: usize, flags: u32) -> Result<usize> {
     if flags & !(g::O_CLOEXEC | g::O_NONBLOCK) != 0 || size != size_of::<u64>() {
         return Err(Errno::EINVAL);
     }
@@ -128,7 +128,7 @@ pub fn signalfd4(fd: Fd, mask: User, size: usize, flags: u32) -> Result<usize> {
 }
 
 /// `memfd_create(2)`. Huge pages are not supported: `EINVAL`.
-pub fn memfd_create(name: User, flags: u32) -> Result<usize> {
+pub(crate) fn memfd_create(name: User, flags: u32) -> Result<usize> {
     // 249 bytes and "memfd:" make 255.
     let text = read_c_string(name.0, 250).map_err(|error| match error {
         Errno::ENAMETOOLONG => Errno::EINVAL,
@@ -176,7 +176,7 @@ fn memory_file(mode: u32, shown: Vec<u8>) -> (Arc<Node>, Arc<OpenFile>) {
 }
 
 /// The object behind a shared anonymous mapping of `len` bytes (mmap(2)).
-pub fn shared_memory(len: u64) -> Result<Arc<OpenFile>> {
+pub(crate) fn shared_memory(len: u64) -> Result<Arc<OpenFile>> {
     let (_, file) = memory_file(0o600, b"/dev/zero".to_vec());
     file.file().truncate(len)?;
     Ok(file)

@@ -30,7 +30,7 @@ fn epoll_of(open: &OpenFile) -> Result<&Epoll> {
 }
 
 /// `epoll_ctl(2)`
-pub fn epoll_ctl(fd: Fd, operation: u32, target: Fd, event: User) -> Result<usize> {
+pub(crate) fn epoll_ctl(fd: Fd, operation: u32, target: Fd, event: User) -> Result<usize> {
     let interest = if operation == g::EPOLL_CTL_DEL {
         Interest::default()
     } else {
@@ -57,12 +57,12 @@ pub fn epoll_ctl(fd: Fd, operation: u32, target: Fd, event: User) -> Result<usiz
 }
 
 /// `epoll_wait(2)`; the time-out is in milliseconds, negative for no limit.
-pub fn epoll_wait(fd: Fd, events: User, max: i32, timeout_ms: i32) -> Result<usize> {
+pub(crate) fn epoll_wait(fd: Fd, events: User, max: i32, timeout_ms: i32) -> Result<usize> {
     wait_for_events(fd, events, max, timeout::in_milliseconds(timeout_ms))
 }
 
 /// `epoll_pwait(2)`
-pub fn epoll_pwait(
+pub(crate) fn epoll_pwait(
     fd: Fd,
     events: User,
     max: i32,
@@ -77,7 +77,7 @@ pub fn epoll_pwait(
 }
 
 /// `epoll_pwait2(2)`
-pub fn epoll_pwait2(
+pub(crate) fn epoll_pwait2(
     fd: Fd,
     events: User,
     max: i32,

@@ -20,7 +20,7 @@ use crate::wait::{self, Interrupt};
 const F_DUPFD_QUERY: u32 = g::F_DUPFD_QUERY;
 
 /// `fcntl(2)`
-pub fn fcntl(fd: Fd, command: u32, argument: usize) -> Result<usize> {
+pub(crate) fn fcntl(fd: Fd, command: u32, argument: usize) -> Result<usize> {
     let number = low_u32(u64_from(argument));
     let open = process().any_file(fd)?;
     match command {
@@ -223,7 +223,7 @@ fn take_lock(family: Family, file: FileId, lock: &Lock, waits: bool) -> Result<u
 }
 
 /// `flock(2)`
-pub fn flock(fd: Fd, operation: u32) -> Result<usize> {
+pub(crate) fn flock(fd: Fd, operation: u32) -> Result<usize> {
     let mode = match operation & !g::LOCK_NB {
         g::LOCK_SH => Some(Mode::Shared),
         g::LOCK_EX => Some(Mode::Exclusive),

@@ -16,12 +16,18 @@ use crate::wait::signals::{self, MaskArgument};
 use crate::wait::{self, timeout};
 
 /// `poll(2)`; the time-out is in milliseconds, negative for no limit.
-pub fn poll(fds: User, count: usize, timeout_ms: i32) -> Result<usize> {
+pub(crate) fn poll(fds: User, count: usize, timeout_ms: i32) -> Result<usize> {
     poll_until(fds, count, timeout::in_milliseconds(timeout_ms))
 }
 
 /// `ppoll(2)`. The remaining time is written back, as the system call does (the library hides it).
-pub fn ppoll(fds: User, count: usize, limit: User, mask: User, mask_size: usize) -> Result<usize> {
+pub(crate) fn ppoll(
+    fds: User,
+    count: usize,
+    limit: User,
+    mask: User,
+    mask_size: usize,
+) -> Result<usize> {
     let deadline = timeout::from_pointer(limit)?;
     let mask = MaskArgument::read(mask, mask_size)?;
     let result = signals::with_mask(mask, || poll_until(fds, count, deadline));

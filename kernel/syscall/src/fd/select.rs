@@ -20,7 +20,13 @@ use crate::wait::{self, timeout};
 const WORD_BITS: u32 = u64::BITS;
 
 /// `select(2)`. The remaining time is written back.
-pub fn select(count: i32, read: User, write: User, except: User, limit: User) -> Result<usize> {
+pub(crate) fn select(
+    count: i32,
+    read: User,
+    write: User,
+    except: User,
+    limit: User,
+) -> Result<usize> {
     let limit = UserOut::<g::timeval>::new(limit.0).optional();
     let deadline = match limit {
         None => None,
@@ -48,7 +54,7 @@ pub fn select(count: i32, read: User, write: User, except: User, limit: User) ->
 }
 
 /// `pselect(2)`; the last argument points to the signal mask's address and size.
-pub fn pselect6(
+pub(crate) fn pselect6(
     count: i32,
     read: User,
     write: User,

@@ -12,14 +12,14 @@ use crate::process::{fd_errno, process};
 const CLOSE_RANGE_CLOEXEC: u32 = 1 << 2;
 
 /// `close(2)`
-pub fn close(fd: Fd) -> Result<usize> {
+pub(crate) fn close(fd: Fd) -> Result<usize> {
     let closed = process().fds.lock().remove(fd.index()?).map_err(fd_errno)?;
     drop(closed);
     Ok(0)
 }
 
 /// `close_range(2)`
-pub fn close_range(first: u32, last: u32, flags: u32) -> Result<usize> {
+pub(crate) fn close_range(first: u32, last: u32, flags: u32) -> Result<usize> {
     // CLOSE_RANGE_UNSHARE gives the caller a table of its own first; there is one table, used by all threads.
     if flags & !CLOSE_RANGE_CLOEXEC != 0 || first > last {
         return Err(Errno::EINVAL);
@@ -36,13 +36,13 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<usize> {
 }
 
 /// `dup(2)`
-pub fn dup(fd: Fd) -> Result<usize> {
+pub(crate) fn dup(fd: Fd) -> Result<usize> {
     let open = process().any_file(fd)?;
     process().add_file(open, false)
 }
 
 /// `dup2(2)`
-pub fn dup2(old: Fd, new: Fd) -> Result<usize> {
+pub(crate) fn dup2(old: Fd, new: Fd) -> Result<usize> {
     if old == new {
         process().any_file(old)?;
         return Ok(usize_from_u32(new.index()?));
@@ -51,7 +51,7 @@ pub fn dup2(old: Fd, new: Fd) -> Result<usize> {
 }
 
 /// `dup3(2)`
-pub fn dup3(old: Fd, new: Fd, flags: u32) -> Result<usize> {
+pub(crate) fn dup3(old: Fd, new: Fd, flags: u32) -> Result<usize> {
     if flags & !g::O_CLOEXEC != 0 || old == new {
         return Err(Errno::EINVAL);
     }

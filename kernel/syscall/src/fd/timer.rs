@@ -26,7 +26,7 @@ fn itimerspec(setting: Setting) -> g::__kernel_itimerspec {
 
 /// `timerfd_settime(2)`. `TFD_TIMER_CANCEL_ON_SET` is accepted; the clock is never set discontinuously while a program
 /// runs, so it has nothing to do.
-pub fn timerfd_settime(fd: Fd, flags: u32, new: User, old: User) -> Result<usize> {
+pub(crate) fn timerfd_settime(fd: Fd, flags: u32, new: User, old: User) -> Result<usize> {
     if flags & !(g::TFD_TIMER_ABSTIME | g::TFD_TIMER_CANCEL_ON_SET) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -45,7 +45,7 @@ pub fn timerfd_settime(fd: Fd, flags: u32, new: User, old: User) -> Result<usize
 }
 
 /// `timerfd_gettime(2)`
-pub fn timerfd_gettime(fd: Fd, out: User) -> Result<usize> {
+pub(crate) fn timerfd_gettime(fd: Fd, out: User) -> Result<usize> {
     let open = process().file(fd)?;
     let timer = open.downcast::<TimerFd>().ok_or(Errno::EINVAL)?;
     UserOut::new(out.0).write(itimerspec(timer.get()))?;

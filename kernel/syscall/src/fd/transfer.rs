@@ -120,14 +120,18 @@ fn with_faults<B>(
 /// One attempt to read, with the pages of the destination made present as needed.
 pub(crate) fn read_step(
     dst: &mut IoDst<'_>,
-    step: impl FnMut(&mut IoDst<'_>) -> Result<usize>,
+    mut step: impl FnMut(&mut IoDst<'_>) -> Result<usize>,
 ) -> Result<usize> {
     let fault = |dst: &mut IoDst<'_>| {
         let at = dst.faulted();
         dst.clear_fault();
         at
     };
-    with_faults(dst, true, fault, step)
+    with_faults(dst, true, fault, |dst| {
+        // What fails consumed nothing, but may have copied a part.
+        let before = dst.done();
+        step(dst).inspect_err(|_| dst.rewind(before))
+    })
 }
 
 /// One attempt to write, with the pages of the source made present as needed.
@@ -198,26 +202,26 @@ pub(crate) fn write_all_of(
 }
 
 /// `read(2)`
-pub fn read(fd: Fd, buf: User, len: usize) -> Result<usize> {
+pub(crate) fn read(fd: Fd, buf: User, len: usize) -> Result<usize> {
     let open = process().any_file(fd)?;
     read_from(&open, &one_segment(buf, len)?, false)
 }
 
 /// `write(2)`
-pub fn write(fd: Fd, buf: User, len: usize) -> Result<usize> {
+pub(crate) fn write(fd: Fd, buf: User, len: usize) -> Result<usize> {
     let open = process().any_file(fd)?;
     write_to(&open, &one_segment(buf, len)?, false)
 }
 
 /// `readv(2)`
-pub fn readv(fd: Fd, vector: User, count: usize) -> Result<usize> {
+pub(crate) fn readv(fd: Fd, vector: User, count: usize) -> Result<usize> {
     let open = process().any_file(fd)?;
     open.check_readable()?;
     read_from(&open, Segments::read(vector, count)?.as_slice(), false)
 }
 
 /// `writev(2)`
-pub fn writev(fd: Fd, vector: User, count: usize) -> Result<usize> {
+pub(crate) fn writev(fd: Fd, vector: User, count: usize) -> Result<usize> {
     let open = process().any_file(fd)?;
     open.check_writable()?;
     write_to(&open, Segments::read(vector, count)?.as_slice(), false)
@@ -261,28 +265,28 @@ fn write_at(open: &OpenFile, segments: &[Segment], at: u64, append: bool) -> Res
 }
 
 /// `pread64(2)`
-pub fn pread64(fd: Fd, buf: User, len: usize, offset: i64) -> Result<usize> {
+pub(crate) fn pread64(fd: Fd, buf: User, len: usize, offset: i64) -> Result<usize> {
     let at = position(offset)?;
     let open = positioned(fd)?;
     read_at(&open, &one_segment(buf, len)?, at)
 }
 
 /// `pwrite64(2)`
-pub fn pwrite64(fd: Fd, buf: User, len: usize, offset: i64) -> Result<usize> {
+pub(crate) fn pwrite64(fd: Fd, buf: User, len: usize, offset: i64) -> Result<usize> {
     let at = position(offset)?;
     let open = positioned(fd)?;
     write_at(&open, &one_segment(buf, len)?, at, false)
 }
 
 /// `preadv(2)`; the offset comes in one register on 64-bit machines.
-pub fn preadv(fd: Fd, vector: User, count: usize, offset: i64) -> Result<usize> {
+pub(crate) fn preadv(fd: Fd, vector: User, count: usize, offset: i64) -> Result<usize> {
     let at = position(offset)?;
     let open = positioned(fd)?;
     read_at(&open, Segments::read(vector, count)?.as_slice(), at)
 }
 
 /// `pwritev(2)`
-pub fn pwritev(fd: Fd, vector: User, count: usize, offset: i64) -> Result<usize> {
+pub(crate) fn pwritev(fd: Fd, vector: User, count: usize, offset: i64) -> Result<usize> {
     let at = position(offset)?;
     let open = positioned(fd)?;
     write_at(&open, Segments::read(vector, count)?.as_slice(), at, false)
@@ -292,7 +296,7 @@ const READ_FLAGS: u32 = g::RWF_HIPRI | g::RWF_NOWAIT;
 const WRITE_FLAGS: u32 = g::RWF_HIPRI | g::RWF_NOWAIT | g::RWF_APPEND | g::RWF_DSYNC | g::RWF_SYNC;
 
 /// `preadv2(2)`; offset -1 means the current position. The sixth register carries the flags.
-pub fn preadv2(
+pub(crate) fn preadv2(
     fd: Fd,
     vector: User,
     count: usize,
@@ -314,7 +318,7 @@ pub fn preadv2(
 }
 
 /// `pwritev2(2)`; offset -1 means the current position.
-pub fn pwritev2(
+pub(crate) fn pwritev2(
     fd: Fd,
     vector: User,
     count: usize,

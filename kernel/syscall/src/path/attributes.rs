@@ -50,17 +50,17 @@ fn mode_change(mode: u32) -> AttributeChange {
 }
 
 /// `chmod(2)`
-pub fn chmod(path: User, mode: u32) -> Result<usize> {
+pub(crate) fn chmod(path: User, mode: u32) -> Result<usize> {
     fchmodat(CWD, path, mode)
 }
 
 /// `fchmod(2)`
-pub fn fchmod(fd: Fd, mode: u32) -> Result<usize> {
+pub(crate) fn fchmod(fd: Fd, mode: u32) -> Result<usize> {
     change(&opened(fd)?, &mode_change(mode))
 }
 
 /// `fchmodat(2)`, the system call without flags.
-pub fn fchmodat(directory: Fd, path: User, mode: u32) -> Result<usize> {
+pub(crate) fn fchmodat(directory: Fd, path: User, mode: u32) -> Result<usize> {
     change(&resolve(directory, path, Follow::Yes)?, &mode_change(mode))
 }
 
@@ -89,33 +89,33 @@ fn change_owner(place: &Place, uid: u32, gid: u32) -> Result<usize> {
 }
 
 /// `chown(2)`
-pub fn chown(path: User, uid: u32, gid: u32) -> Result<usize> {
+pub(crate) fn chown(path: User, uid: u32, gid: u32) -> Result<usize> {
     change_owner(&resolve(CWD, path, Follow::Yes)?, uid, gid)
 }
 
 /// `lchown(2)`
-pub fn lchown(path: User, uid: u32, gid: u32) -> Result<usize> {
+pub(crate) fn lchown(path: User, uid: u32, gid: u32) -> Result<usize> {
     change_owner(&resolve(CWD, path, Follow::No)?, uid, gid)
 }
 
 /// `fchown(2)`
-pub fn fchown(fd: Fd, uid: u32, gid: u32) -> Result<usize> {
+pub(crate) fn fchown(fd: Fd, uid: u32, gid: u32) -> Result<usize> {
     change_owner(&opened(fd)?, uid, gid)
 }
 
 /// `fchownat(2)`
-pub fn fchownat(directory: Fd, path: User, uid: u32, gid: u32, flags: u32) -> Result<usize> {
+pub(crate) fn fchownat(directory: Fd, path: User, uid: u32, gid: u32, flags: u32) -> Result<usize> {
     check_flags(flags, g::AT_SYMLINK_NOFOLLOW | g::AT_EMPTY_PATH)?;
     change_owner(&target(directory, path, flags)?, uid, gid)
 }
 
 /// `umask(2)`
-pub fn umask(mask: u32) -> Result<usize> {
+pub(crate) fn umask(mask: u32) -> Result<usize> {
     Ok(usize_from_u32(process().set_umask(mask)))
 }
 
 /// `truncate(2)`
-pub fn truncate(path: User, len: i64) -> Result<usize> {
+pub(crate) fn truncate(path: User, len: i64) -> Result<usize> {
     let size = u64::try_from(len).map_err(|_| Errno::EINVAL)?;
     let path = text(path)?;
     let from = base(CWD, &path)?;
@@ -162,7 +162,7 @@ fn moment(at: g::__kernel_timespec, now: u64) -> Result<Option<u64>> {
 }
 
 /// `utimensat(2)`; a NULL path means the descriptor itself (futimens(3)).
-pub fn utimensat(directory: Fd, path: User, times: User, flags: u32) -> Result<usize> {
+pub(crate) fn utimensat(directory: Fd, path: User, times: User, flags: u32) -> Result<usize> {
     check_flags(flags, g::AT_SYMLINK_NOFOLLOW | g::AT_EMPTY_PATH)?;
     let now = time::wall();
     let times = UserIn::<g::__kernel_timespec>::new(times.0);
@@ -202,12 +202,12 @@ fn timevals(times: User) -> Result<[Option<u64>; 2]> {
 }
 
 /// `utimes(2)`
-pub fn utimes(path: User, times: User) -> Result<usize> {
+pub(crate) fn utimes(path: User, times: User) -> Result<usize> {
     futimesat(CWD, path, times)
 }
 
 /// `futimesat(2)`
-pub fn futimesat(directory: Fd, path: User, times: User) -> Result<usize> {
+pub(crate) fn futimesat(directory: Fd, path: User, times: User) -> Result<usize> {
     let times = timevals(times)?;
     let place = if path.0 == 0 && directory != CWD {
         opened(directory)?
@@ -218,7 +218,7 @@ pub fn futimesat(directory: Fd, path: User, times: User) -> Result<usize> {
 }
 
 /// `utime(2)`: two numbers of seconds; NULL for now.
-pub fn utime(path: User, times: User) -> Result<usize> {
+pub(crate) fn utime(path: User, times: User) -> Result<usize> {
     let times = match UserIn::<[i64; 2]>::new(times.0).optional() {
         None => [Some(time::wall()); 2],
         Some(times) => times.read()?.map(|seconds| Some(wall(seconds, 0))),

@@ -17,7 +17,7 @@ use crate::process::process;
 const MAX_BYTES: usize = 32 * 1024;
 
 /// `getdents64(2)`
-pub fn getdents64(fd: Fd, buf: User, len: usize) -> Result<usize> {
+pub(crate) fn getdents64(fd: Fd, buf: User, len: usize) -> Result<usize> {
     read_entries(fd, buf, len, |entry, room, out| {
         // d_ino, d_off, d_reclen, d_type, d_name with its NUL, rounded up to eight bytes.
         let size = (19 + entry.name.len() + 1).next_multiple_of(8);
@@ -36,7 +36,7 @@ pub fn getdents64(fd: Fd, buf: User, len: usize) -> Result<usize> {
 }
 
 /// `getdents(2)`, the older call: the type is the last byte of an entry.
-pub fn getdents(fd: Fd, buf: User, len: usize) -> Result<usize> {
+pub(crate) fn getdents(fd: Fd, buf: User, len: usize) -> Result<usize> {
     read_entries(fd, buf, len, |entry, room, out| {
         let size = (18 + entry.name.len() + 2).next_multiple_of(8);
         if size > room {
@@ -84,7 +84,7 @@ fn read_entries(
 }
 
 /// `getcwd(2)`: the path with its NUL. `ERANGE` if the buffer is too small, `ENOENT` if the directory was removed.
-pub fn getcwd(buf: User, len: usize) -> Result<usize> {
+pub(crate) fn getcwd(buf: User, len: usize) -> Result<usize> {
     let mut path = process().working_directory().directory_path()?;
     path.push(0);
     if path.len() > len {
@@ -104,11 +104,11 @@ fn change_to(place: Place) -> Result<usize> {
 }
 
 /// `chdir(2)`
-pub fn chdir(path: User) -> Result<usize> {
+pub(crate) fn chdir(path: User) -> Result<usize> {
     change_to(resolve(CWD, path, Follow::Yes)?)
 }
 
 /// `fchdir(2)`
-pub fn fchdir(fd: Fd) -> Result<usize> {
+pub(crate) fn fchdir(fd: Fd) -> Result<usize> {
     change_to(process().place_of(fd)?)
 }

@@ -7,17 +7,17 @@ mod names;
 mod open;
 mod stat;
 
-pub use attributes::{
+pub(crate) use attributes::{
     chmod, chown, fchmod, fchmodat, fchown, fchownat, futimesat, lchown, truncate, umask, utime,
     utimensat, utimes,
 };
-pub use directory::{chdir, fchdir, getcwd, getdents, getdents64};
-pub use names::{
+pub(crate) use directory::{chdir, fchdir, getcwd, getdents, getdents64};
+pub(crate) use names::{
     link, linkat, mkdir, mkdirat, mknod, mknodat, readlink, readlinkat, rename, renameat,
     renameat2, rmdir, symlink, symlinkat, unlink, unlinkat,
 };
-pub use open::{creat, open, openat, openat2};
-pub use stat::{
+pub(crate) use open::{creat, open, openat, openat2};
+pub(crate) use stat::{
     access, faccessat, faccessat2, fstat, fstatfs, lstat, newfstatat, stat, statfs, statx,
 };
 

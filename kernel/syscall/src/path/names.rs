@@ -20,22 +20,22 @@ fn create(directory: Fd, path: User, kind: NewKind<'_>, mode: u32) -> Result<usi
 }
 
 /// `mkdir(2)`
-pub fn mkdir(path: User, mode: u32) -> Result<usize> {
+pub(crate) fn mkdir(path: User, mode: u32) -> Result<usize> {
     mkdirat(CWD, path, mode)
 }
 
 /// `mkdirat(2)`
-pub fn mkdirat(directory: Fd, path: User, mode: u32) -> Result<usize> {
+pub(crate) fn mkdirat(directory: Fd, path: User, mode: u32) -> Result<usize> {
     create(directory, path, NewKind::Directory, mode & 0o1777)
 }
 
 /// `mknod(2)`
-pub fn mknod(path: User, mode: u32, device: u32) -> Result<usize> {
+pub(crate) fn mknod(path: User, mode: u32, device: u32) -> Result<usize> {
     mknodat(CWD, path, mode, device)
 }
 
 /// `mknodat(2)`: files, named pipes, names of sockets. Device files are the image's business: `EPERM`.
-pub fn mknodat(directory: Fd, path: User, mode: u32, _device: u32) -> Result<usize> {
+pub(crate) fn mknodat(directory: Fd, path: User, mode: u32, _device: u32) -> Result<usize> {
     let kind = match mode & g::S_IFMT {
         0 | g::S_IFREG => NewKind::File,
         g::S_IFIFO => NewKind::Fifo,
@@ -47,12 +47,12 @@ pub fn mknodat(directory: Fd, path: User, mode: u32, _device: u32) -> Result<usi
 }
 
 /// `symlink(2)`
-pub fn symlink(target: User, path: User) -> Result<usize> {
+pub(crate) fn symlink(target: User, path: User) -> Result<usize> {
     symlinkat(target, CWD, path)
 }
 
 /// `symlinkat(2)`
-pub fn symlinkat(target: User, directory: Fd, path: User) -> Result<usize> {
+pub(crate) fn symlinkat(target: User, directory: Fd, path: User) -> Result<usize> {
     let target = text(target)?;
     if target.is_empty() {
         return Err(Errno::ENOENT);
@@ -61,12 +61,12 @@ pub fn symlinkat(target: User, directory: Fd, path: User) -> Result<usize> {
 }
 
 /// `link(2)`
-pub fn link(old: User, new: User) -> Result<usize> {
+pub(crate) fn link(old: User, new: User) -> Result<usize> {
     linkat(CWD, old, CWD, new, 0)
 }
 
 /// `linkat(2)`
-pub fn linkat(old_dir: Fd, old: User, new_dir: Fd, new: User, flags: u32) -> Result<usize> {
+pub(crate) fn linkat(old_dir: Fd, old: User, new_dir: Fd, new: User, flags: u32) -> Result<usize> {
     check_flags(flags, g::AT_SYMLINK_FOLLOW | g::AT_EMPTY_PATH)?;
     let old = text(old)?;
     let new = text(new)?;
@@ -95,17 +95,17 @@ fn opened(fd: Fd) -> Result<Place> {
 }
 
 /// `unlink(2)`
-pub fn unlink(path: User) -> Result<usize> {
+pub(crate) fn unlink(path: User) -> Result<usize> {
     unlinkat(CWD, path, 0)
 }
 
 /// `rmdir(2)`
-pub fn rmdir(path: User) -> Result<usize> {
+pub(crate) fn rmdir(path: User) -> Result<usize> {
     unlinkat(CWD, path, g::AT_REMOVEDIR)
 }
 
 /// `unlinkat(2)`
-pub fn unlinkat(directory: Fd, path: User, flags: u32) -> Result<usize> {
+pub(crate) fn unlinkat(directory: Fd, path: User, flags: u32) -> Result<usize> {
     check_flags(flags, g::AT_REMOVEDIR)?;
     let path = text(path)?;
     let base = base(directory, &path)?;
@@ -118,17 +118,23 @@ pub fn unlinkat(directory: Fd, path: User, flags: u32) -> Result<usize> {
 }
 
 /// `rename(2)`
-pub fn rename(old: User, new: User) -> Result<usize> {
+pub(crate) fn rename(old: User, new: User) -> Result<usize> {
     renameat2(CWD, old, CWD, new, 0)
 }
 
 /// `renameat(2)`
-pub fn renameat(old_dir: Fd, old: User, new_dir: Fd, new: User) -> Result<usize> {
+pub(crate) fn renameat(old_dir: Fd, old: User, new_dir: Fd, new: User) -> Result<usize> {
     renameat2(old_dir, old, new_dir, new, 0)
 }
 
 /// `renameat2(2)`. `RENAME_WHITEOUT` belongs to layered file systems: `EINVAL`.
-pub fn renameat2(old_dir: Fd, old: User, new_dir: Fd, new: User, flags: u32) -> Result<usize> {
+pub(crate) fn renameat2(
+    old_dir: Fd,
+    old: User,
+    new_dir: Fd,
+    new: User,
+    flags: u32,
+) -> Result<usize> {
     let how = match flags {
         0 => Rename::Replace,
         g::RENAME_NOREPLACE => Rename::NoReplace,
@@ -144,12 +150,12 @@ pub fn renameat2(old_dir: Fd, old: User, new_dir: Fd, new: User, flags: u32) -> 
 }
 
 /// `readlink(2)`
-pub fn readlink(path: User, buf: User, len: usize) -> Result<usize> {
+pub(crate) fn readlink(path: User, buf: User, len: usize) -> Result<usize> {
     readlinkat(CWD, path, buf, len)
 }
 
 /// `readlinkat(2)`; an empty path means the link that the descriptor was opened for.
-pub fn readlinkat(directory: Fd, path: User, buf: User, len: usize) -> Result<usize> {
+pub(crate) fn readlinkat(directory: Fd, path: User, buf: User, len: usize) -> Result<usize> {
     if len == 0 || i32::try_from(len).is_err() {
         return Err(Errno::EINVAL);
     }

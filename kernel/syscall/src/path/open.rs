@@ -15,17 +15,17 @@ use crate::process::process;
 use crate::wait::{self, Wait};
 
 /// `open(2)`
-pub fn open(path: User, flags: u32, mode: u32) -> Result<usize> {
+pub(crate) fn open(path: User, flags: u32, mode: u32) -> Result<usize> {
     openat(CWD, path, flags, mode)
 }
 
 /// `creat(2)`
-pub fn creat(path: User, mode: u32) -> Result<usize> {
+pub(crate) fn creat(path: User, mode: u32) -> Result<usize> {
     openat(CWD, path, g::O_CREAT | g::O_WRONLY | g::O_TRUNC, mode)
 }
 
 /// `openat(2)`; flags that are not known are ignored.
-pub fn openat(directory: Fd, path: User, flags: u32, mode: u32) -> Result<usize> {
+pub(crate) fn openat(directory: Fd, path: User, flags: u32, mode: u32) -> Result<usize> {
     open_with(directory, path, flags, mode, Resolve::default())
 }
 
@@ -49,7 +49,7 @@ const KNOWN: u32 = g::O_ACCMODE
     | g::O_TMPFILE;
 
 /// `openat2(2)`. Of the limits on resolution `RESOLVE_NO_SYMLINKS` is there; others give `EINVAL`.
-pub fn openat2(directory: Fd, path: User, how: User, size: usize) -> Result<usize> {
+pub(crate) fn openat2(directory: Fd, path: User, how: User, size: usize) -> Result<usize> {
     if size < size_of::<g::open_how>() {
         return Err(Errno::EINVAL);
     }

@@ -87,24 +87,24 @@ fn store(metadata: &Metadata, out: User) -> Result<usize> {
 }
 
 /// `stat(2)`
-pub fn stat(path: User, out: User) -> Result<usize> {
+pub(crate) fn stat(path: User, out: User) -> Result<usize> {
     let place = resolve(CWD, path, Follow::Yes)?;
     store(&place.inode.metadata()?, out)
 }
 
 /// `lstat(2)`
-pub fn lstat(path: User, out: User) -> Result<usize> {
+pub(crate) fn lstat(path: User, out: User) -> Result<usize> {
     let place = resolve(CWD, path, Follow::No)?;
     store(&place.inode.metadata()?, out)
 }
 
 /// `fstat(2)`
-pub fn fstat(fd: Fd, out: User) -> Result<usize> {
+pub(crate) fn fstat(fd: Fd, out: User) -> Result<usize> {
     store(&process().any_file(fd)?.file().metadata()?, out)
 }
 
 /// `fstatat(2)`
-pub fn newfstatat(directory: Fd, path: User, out: User, flags: u32) -> Result<usize> {
+pub(crate) fn newfstatat(directory: Fd, path: User, out: User, flags: u32) -> Result<usize> {
     check_flags(
         flags,
         g::AT_SYMLINK_NOFOLLOW | g::AT_NO_AUTOMOUNT | g::AT_EMPTY_PATH,
@@ -121,7 +121,7 @@ fn statx_time(ns: u64) -> g::statx_timestamp {
 }
 
 /// `statx(2)`. There is no time of birth.
-pub fn statx(directory: Fd, path: User, flags: u32, mask: u32, out: User) -> Result<usize> {
+pub(crate) fn statx(directory: Fd, path: User, flags: u32, mask: u32, out: User) -> Result<usize> {
     let sync = g::AT_STATX_FORCE_SYNC | g::AT_STATX_DONT_SYNC;
     check_flags(
         flags,
@@ -162,17 +162,17 @@ pub fn statx(directory: Fd, path: User, flags: u32, mask: u32, out: User) -> Res
 }
 
 /// `access(2)`
-pub fn access(path: User, mode: u32) -> Result<usize> {
+pub(crate) fn access(path: User, mode: u32) -> Result<usize> {
     faccessat2(CWD, path, mode, 0)
 }
 
 /// `faccessat(2)`, the system call without flags.
-pub fn faccessat(directory: Fd, path: User, mode: u32) -> Result<usize> {
+pub(crate) fn faccessat(directory: Fd, path: User, mode: u32) -> Result<usize> {
     faccessat2(directory, path, mode, 0)
 }
 
 /// `faccessat(2)`. The process may read and write everything, as root does; executing a file needs an `x` bit.
-pub fn faccessat2(directory: Fd, path: User, mode: u32, flags: u32) -> Result<usize> {
+pub(crate) fn faccessat2(directory: Fd, path: User, mode: u32, flags: u32) -> Result<usize> {
     check_flags(mode, g::R_OK | g::W_OK | g::X_OK)?;
     check_flags(
         flags,
@@ -214,7 +214,7 @@ fn store_status(status: &FsStatus, read_only: bool, out: User) -> Result<usize> 
 }
 
 /// `statfs(2)`
-pub fn statfs(path: User, out: User) -> Result<usize> {
+pub(crate) fn statfs(path: User, out: User) -> Result<usize> {
     let mount = resolve(CWD, path, Follow::Yes)?.mount;
     store_status(
         &mount.file_system().status(),
@@ -224,7 +224,7 @@ pub fn statfs(path: User, out: User) -> Result<usize> {
 }
 
 /// `fstatfs(2)`
-pub fn fstatfs(fd: Fd, out: User) -> Result<usize> {
+pub(crate) fn fstatfs(fd: Fd, out: User) -> Result<usize> {
     let open = process().any_file(fd)?;
     if let Some(file) = open.downcast::<VnodeFile>() {
         let mount = &file.place().mount;
