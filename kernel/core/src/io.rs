@@ -73,6 +73,26 @@ impl Cursor {
     }
 }
 
+impl Cursor {
+    /// Goes back to where `done` bytes were moved. A fault stays known.
+    fn rewind(&mut self, segments: &[Segment], done: usize) {
+        debug_assert!(done <= self.done);
+        let mut left = done;
+        *self = Self {
+            done,
+            fault: self.fault,
+            ..Self::default()
+        };
+        while let Some(segment) = segments.get(self.segment)
+            && left >= segment.len
+        {
+            left -= segment.len;
+            self.segment += 1;
+        }
+        self.offset = left;
+    }
+}
+
 /// Where a read puts its bytes.
 pub struct IoDst<'a> {
     to: Dst<'a>,
@@ -189,6 +209,18 @@ impl<'a> IoDst<'a> {
     }
 }
 
+impl IoDst<'_> {
+    /// Goes back to an earlier value of `done()`: for a message that could not be copied as a whole and stays where it
+    /// is. A fault stays known, so that the page can be made present.
+    pub fn rewind(&mut self, done: usize) {
+        let segments = match &self.to {
+            Dst::User(segments) => segments,
+            Dst::Kernel(_) => &[][..],
+        };
+        self.cursor.rewind(segments, done);
+    }
+}
+
 impl<'a> IoSrc<'a> {
     /// Application memory. The addresses may be nonsense; copying from them gives `EFAULT`.
     pub fn user(segments: &'a [Segment]) -> Result<Self> {
@@ -233,22 +265,11 @@ impl<'a> IoSrc<'a> {
     /// Goes back to an earlier value of `done()`: for a message that was read but could not be sent. A fault stays
     /// known, so that the page can be made present.
     pub fn rewind(&mut self, done: usize) {
-        debug_assert!(done <= self.cursor.done);
-        let mut left = done;
-        self.cursor = Cursor {
-            done,
-            fault: self.cursor.fault,
-            ..Cursor::default()
+        let segments = match &self.from {
+            Src::User(segments) => segments,
+            Src::Kernel(_) => &[][..],
         };
-        if let Src::User(segments) = &self.from {
-            while let Some(segment) = segments.get(self.cursor.segment)
-                && left >= segment.len
-            {
-                left -= segment.len;
-                self.cursor.segment += 1;
-            }
-            self.cursor.offset = left;
-        }
+        self.cursor.rewind(segments, done);
     }
 }
 
@@ -283,6 +304,12 @@ mod tests {
         src.rewind(3);
         assert_eq!(src.read(&mut out), Ok(4));
         assert_eq!(&out, b"lowo");
+
+        let mut dst = IoDst::user(&segments).unwrap();
+        assert_eq!(dst.write(b"hello"), Ok(5));
+        dst.rewind(2);
+        assert_eq!(dst.write(b"y"), Ok(1));
+        assert_eq!((&a, &b), (b"hey", b"lowor"));
     }
 
     #[test]

@@ -296,10 +296,7 @@ impl NetStack {
 
     /// Whether `address` is a broadcast address of one of our networks.
     pub(crate) fn is_broadcast(&self, address: Address) -> bool {
-        address.is_v4()
-            && self
-                .interfaces()
-                .any(|i| !i.is_loopback() && i.is_broadcast(address))
+        address.is_v4() && self.interfaces().any(|i| i.is_broadcast(address))
     }
 
     /// Name servers, in order of preference.

@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use coracle_core::file::{File, Metadata, OpenFile};
 use coracle_core::io::{IoDst, IoSrc};
@@ -44,6 +44,8 @@ pub struct SocketFile {
     /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in nanoseconds, 0 for none.
     pub(super) receive_timeout: AtomicU64,
     pub(super) send_timeout: AtomicU64,
+    /// Switches of `setsockopt(2)`, for `getsockopt(2)`.
+    pub(super) switches: AtomicU32,
 }
 
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1000);
@@ -95,6 +97,7 @@ impl SocketFile {
             inode: NEXT_INODE.fetch_add(1, Ordering::Relaxed),
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
+            switches: AtomicU32::new(0),
         })
     }
 
@@ -218,6 +221,8 @@ impl SocketFile {
                 ] {
                     to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
                 }
+                let switches = self.switches.load(Ordering::Relaxed);
+                file.switches.store(switches, Ordering::Relaxed);
                 Ok((file, address))
             }
             Kind::Udp(_) | Kind::Netlink(_) | Kind::Raw(_) => Err(Errno::EOPNOTSUPP),
@@ -470,7 +475,6 @@ impl File for SocketFile {
             Kind::Unix(socket) => socket.close(&self.stack.unix),
             Kind::Netlink(_) | Kind::Raw(_) => {}
         }
-        self.stack.flush();
     }
 }
 

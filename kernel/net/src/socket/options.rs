@@ -94,7 +94,38 @@ pub(super) fn give_int(out: &mut [u8], value: usize) -> usize {
     give(out, &i32::try_from(value).unwrap_or(i32::MAX).to_ne_bytes())
 }
 
+/// Switches that are told back as they were set. Some of them mean something to some types of sockets; others are
+/// hints, or about what this stack does not have (urgent data).
+const SWITCHES: [u32; 6] = [
+    n::SO_KEEPALIVE,
+    n::SO_BROADCAST,
+    n::SO_DONTROUTE,
+    n::SO_OOBINLINE,
+    n::SO_NO_CHECK,
+    n::SO_DEBUG,
+];
+
+fn switch_bit(name: u32) -> u32 {
+    SWITCHES
+        .iter()
+        .position(|switch| *switch == name)
+        .map_or(0, |at| 1 << at)
+}
+
 impl SocketFile {
+    fn remember(&self, name: u32, on: bool) {
+        let bit = switch_bit(name);
+        if on {
+            self.switches.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.switches.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    fn remembers(&self, name: u32) -> bool {
+        self.switches.load(Ordering::Relaxed) & switch_bit(name) != 0
+    }
+
     /// `setsockopt(2)`. `ENOPROTOOPT` for an unknown option, `EINVAL` for a value that is too short or out of range.
     pub fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<()> {
         match level {
@@ -166,10 +197,12 @@ impl SocketFile {
             }
             n::SO_KEEPALIVE => {
                 let on = on()?;
+                self.remember(name, on);
                 self.change(|o| o.keepalive = on, |_| {})
             }
             n::SO_BROADCAST => {
                 let on = on()?;
+                self.remember(name, on);
                 self.change(|_| {}, |o| o.broadcast = on)
             }
             n::SO_RCVBUF | n::SO_RCVBUFFORCE => {
@@ -192,14 +225,12 @@ impl SocketFile {
             }
             n::SO_RCVTIMEO | n::SO_RCVTIMEO_NEW => store(&self.receive_timeout, timeout(value)?),
             n::SO_SNDTIMEO | n::SO_SNDTIMEO_NEW => store(&self.send_timeout, timeout(value)?),
-            // Hints, and what is always the case here.
-            n::SO_PRIORITY
-            | n::SO_DONTROUTE
-            | n::SO_OOBINLINE
-            | n::SO_NO_CHECK
-            | n::SO_DEBUG
-            | n::SO_BUSY_POLL
-            | n::SO_INCOMING_CPU => int(value).map(|_| ()),
+            n::SO_DONTROUTE | n::SO_OOBINLINE | n::SO_NO_CHECK | n::SO_DEBUG => {
+                self.remember(name, on()?);
+                Ok(())
+            }
+            // Hints.
+            n::SO_PRIORITY | n::SO_BUSY_POLL | n::SO_INCOMING_CPU => int(value).map(|_| ()),
             n::SO_SNDLOWAT
             | n::SO_TYPE
             | n::SO_ERROR
@@ -306,8 +337,7 @@ impl SocketFile {
             },
             n::SO_REUSEADDR => either(self, |o| o.reuse_address, |o| o.reuse_address).into(),
             n::SO_REUSEPORT => either(self, |o| o.reuse_port, |o| o.reuse_port).into(),
-            n::SO_KEEPALIVE => either(self, |o| o.keepalive, |_| false).into(),
-            n::SO_BROADCAST => either(self, |_| false, |o| o.broadcast).into(),
+            n::SO_KEEPALIVE | n::SO_BROADCAST => self.remembers(name).into(),
             n::SO_RCVBUF => either(self, |o| o.receive_buffer, |o| o.receive_buffer),
             n::SO_SNDBUF => either(self, |o| o.send_buffer, |o| o.send_buffer),
             n::SO_RCVLOWAT => either(self, |o| o.receive_low, |_| 1),
@@ -328,13 +358,10 @@ impl SocketFile {
                 return Ok(give(out, &timeval(ns)));
             }
             n::SO_COOKIE => return Ok(give(out, &self.inode().to_ne_bytes())),
-            n::SO_PRIORITY
-            | n::SO_DONTROUTE
-            | n::SO_OOBINLINE
-            | n::SO_NO_CHECK
-            | n::SO_DEBUG
-            | n::SO_TIMESTAMP
-            | n::SO_BUSY_POLL => 0,
+            n::SO_DONTROUTE | n::SO_OOBINLINE | n::SO_NO_CHECK | n::SO_DEBUG => {
+                self.remembers(name).into()
+            }
+            n::SO_PRIORITY | n::SO_TIMESTAMP | n::SO_BUSY_POLL => 0,
             _ => return Err(Errno::ENOPROTOOPT),
         };
         Ok(give_int(out, value))

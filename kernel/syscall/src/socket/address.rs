@@ -8,6 +8,7 @@ use coracle_abi::raw::general as g;
 use coracle_core::user::{self, User};
 use coracle_core::{Errno, Result};
 use coracle_fs::vfs::{Follow, NewKind, Place};
+use coracle_net::socket::linux::{AF_INET, AF_INET6, AF_UNSPEC};
 use coracle_net::{SocketAddress, SocketFile, UnixAddress};
 
 use crate::process::process;
@@ -18,8 +19,9 @@ const LONGEST: usize = 128;
 /// The name of a Unix socket that has none.
 pub(super) const UNNAMED: SocketAddress = SocketAddress::Unix(UnixAddress::Unnamed);
 
-/// Reads an address of `len` bytes. `EINVAL` if it is too long or not an address, `EFAULT`, `EAFNOSUPPORT`.
-pub(super) fn read(at: User, len: usize) -> Result<SocketAddress> {
+/// Reads an address of `len` bytes for a socket. `EINVAL` if it is too long or too short, `EFAULT`; `EAFNOSUPPORT` if it
+/// is of another family.
+pub(super) fn read(file: &SocketFile, at: User, len: usize) -> Result<SocketAddress> {
     // The length is an `int`.
     let len = usize_from_u32(low_u32(u64_from(len)));
     if len > LONGEST {
@@ -27,7 +29,19 @@ pub(super) fn read(at: User, len: usize) -> Result<SocketAddress> {
     }
     let mut bytes = [0; LONGEST];
     user::read_all(&mut bytes[..len], at.0)?;
-    SocketAddress::parse(&bytes[..len])
+    let bytes = &bytes[..len];
+    // The length must suit the socket's family before the address's own counts.
+    let (own, least) = match file.local_address()? {
+        SocketAddress::V4(_) => (AF_INET, 16),
+        SocketAddress::V6(_) => (AF_INET6, 24),
+        _ => return SocketAddress::parse(bytes),
+    };
+    match bytes.first_chunk().map(|f| u16::from_ne_bytes(*f)) {
+        Some(AF_UNSPEC) => SocketAddress::parse(bytes),
+        _ if len < least => Err(Errno::EINVAL),
+        Some(family) if family == own => SocketAddress::parse(bytes),
+        _ => Err(Errno::EAFNOSUPPORT),
+    }
 }
 
 /// Writes as much of an address as the length at `len` allows, and its whole length there. `EINVAL` for a negative

@@ -153,7 +153,8 @@ fn receive(
         how.deadline = Some(how.deadline.map_or(limit, |own| own.min(limit)));
     }
     let mut dst = IoDst::user(segments)?;
-    let may_wait = flags & MSG_DONTWAIT == 0;
+    // Errors that were queued are there or not; nobody waits for them.
+    let may_wait = flags & (MSG_DONTWAIT | MSG_ERRQUEUE) == 0;
     let attempt =
         |dst: &mut IoDst<'_>| socket.wait(may_wait, how, |file| receive_step(file, dst, flags));
     if flags & (MSG_WAITALL | MSG_TRUNC) == 0 {
@@ -233,7 +234,7 @@ fn destination(socket: &Socket, at: User, len: usize) -> Result<Option<SocketAdd
     if at.is_null() || len == 0 {
         return Ok(None);
     }
-    let mut to = address::read(at, len)?;
+    let mut to = address::read(socket.file(), at, len)?;
     if address::is_path(&to) && address::is_unix(socket.file())? {
         address::find_path(&mut to)?;
     }

@@ -188,7 +188,7 @@ pub(crate) fn socketpair(
 /// `bind(2)`. A path becomes a file of its own kind in the file system (unix(7)).
 pub(crate) fn bind(fd: Fd, address: User, len: usize) -> Result<usize> {
     let socket = Socket::of(fd)?;
-    let mut address = address::read(address, len)?;
+    let mut address = address::read(socket.file(), address, len)?;
     if address::is_path(&address) && address::is_unix(socket.file())? {
         if socket.file().local_address()? != address::UNNAMED {
             return Err(Errno::EINVAL);
@@ -243,7 +243,7 @@ pub(crate) fn accept4(fd: Fd, address: User, len: User, flags: u32) -> Result<us
 /// `connect(2)`. With a time limit that passes the connection goes on being made: `EINPROGRESS` (socket(7)).
 pub(crate) fn connect(fd: Fd, address: User, len: usize) -> Result<usize> {
     let socket = Socket::of(fd)?;
-    let mut address = address::read(address, len)?;
+    let mut address = address::read(socket.file(), address, len)?;
     if address::is_unix(socket.file())? {
         address::find_path(&mut address)?;
     }
