@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::sh;
 
 /// The longest answer the client takes.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// How long one attempt to connect may take. A guest that is not up swallows the first packet; TCP would repeat it
 /// after a second only.
