@@ -3,6 +3,7 @@
 //!
 //! Everything shown is true; what the kernel does not know is left out rather than made up.
 
+mod descriptors;
 mod info;
 mod kernel;
 mod network;
