@@ -93,6 +93,8 @@ pub(crate) struct Datagram {
 struct Inner {
     options: UdpOptions,
     local: Endpoint,
+    /// The address before `connect` chose one.
+    bound_address: Address,
     bound: bool,
     peer: Option<Endpoint>,
     /// The way to the last destination.
@@ -123,6 +125,11 @@ pub(crate) struct UdpReceived {
     pub(crate) interface: usize,
 }
 
+/// The unspecified address of a family.
+fn any(v6: bool) -> Address {
+    if v6 { Address::ANY_V6 } else { Address::ANY_V4 }
+}
+
 const READABLE: PollEvents = PollEvents::IN.union(PollEvents::RDNORM);
 
 impl UdpSocket {
@@ -133,7 +140,8 @@ impl UdpSocket {
             me: me.clone(),
             inner: SpinLock::new(Inner {
                 options: UdpOptions::default(),
-                local: Endpoint::new(if v6 { Address::ANY_V6 } else { Address::ANY_V4 }, 0),
+                local: Endpoint::new(any(v6), 0),
+                bound_address: any(v6),
                 bound: false,
                 peer: None,
                 path: None,
@@ -162,6 +170,7 @@ impl UdpSocket {
         }
         let port = stack.udp.ports.bind(&me, to.port, inner.binding(address))?;
         inner.local = Endpoint::new(address, port);
+        inner.bound_address = address;
         inner.bound = true;
         drop(inner);
         if to.port != 0 {
@@ -174,12 +183,7 @@ impl UdpSocket {
         if self.inner.lock().bound {
             return Ok(());
         }
-        let any = if self.v6 {
-            Address::ANY_V6
-        } else {
-            Address::ANY_V4
-        };
-        match self.bind(stack, Endpoint::new(any, 0)) {
+        match self.bind(stack, Endpoint::new(any(self.v6), 0)) {
             Err(Errno::EINVAL) => Ok(()), // another thread was quicker
             other => other,
         }
@@ -193,15 +197,16 @@ impl UdpSocket {
         let me = self.me.upgrade().ok_or(Errno::EINVAL)?;
         let mut inner = self.inner.lock();
         if let Some(peer) = peer {
-            if peer.address == Address::BROADCAST && !inner.options.broadcast {
+            if stack.is_broadcast(peer.address) && !inner.options.broadcast {
                 return Err(Errno::EACCES);
             }
-            let chosen = Some(inner.local.address);
+            let chosen = Some(inner.bound_address);
             let path = stack.route(peer.address, chosen, None)?;
             inner.local.address = path.source;
             inner.path = Some((peer.address, path));
         } else {
             inner.path = None;
+            inner.local.address = inner.bound_address;
         }
         inner.peer = peer;
         let binding = inner.binding(inner.local.address);
@@ -251,7 +256,7 @@ impl UdpSocket {
         let destination = to.or(inner.peer).ok_or(Errno::EDESTADDRREQ)?;
         let options = &inner.options;
         let address = destination.address;
-        if (address == Address::BROADCAST || stack.is_broadcast(address)) && !options.broadcast {
+        if stack.is_broadcast(address) && !options.broadcast {
             return Err(Errno::EACCES);
         }
         let ttl = if address.is_multicast() {

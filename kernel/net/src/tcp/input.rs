@@ -55,7 +55,7 @@ impl Tcb {
                 // acknowledgement counts if it is not old.
                 let mut events = PollEvents::empty();
                 if segment.seq == self.rcv_nxt && flags.contains(Flags::ACK) {
-                    events = self.on_ack(cx, segment, true);
+                    events = self.on_ack(cx, segment, true).unwrap_or(events);
                 }
                 if self.state != State::Closed {
                     if flags.contains(Flags::SYN) {
@@ -88,13 +88,23 @@ impl Tcb {
         if !flags.contains(Flags::ACK) {
             return PollEvents::empty();
         }
+        let mut events = PollEvents::empty();
         if self.state == State::SynReceived {
             if !after(segment.ack, self.snd_una) || after(segment.ack, self.snd_max) {
                 return PollEvents::empty();
             }
             self.establish(cx, segment, segment.ack);
+            events = WRITABLE;
         }
-        let mut events = self.on_ack(cx, segment, len > 0);
+        match self.on_ack(cx, segment, len > 0) {
+            Some(more) => events |= more,
+            None => {
+                if self.ack_now {
+                    self.send_ack(cx);
+                }
+                return events;
+            }
+        }
         if self.state == State::Closed {
             return events;
         }
@@ -256,18 +266,25 @@ impl Tcb {
         ENDED
     }
 
-    fn on_ack(&mut self, cx: &Context<'_>, segment: &Segment, carries_data: bool) -> PollEvents {
+    /// The acknowledgement in a segment. `None` if it cannot be true: then the segment is dropped (RFC 5961, 5.2).
+    fn on_ack(
+        &mut self,
+        cx: &Context<'_>,
+        segment: &Segment,
+        carries_data: bool,
+    ) -> Option<PollEvents> {
         let ack = segment.ack;
         if after(ack, self.snd_max) {
             self.ack_now = true;
-            return PollEvents::empty();
+            return None;
         }
         if before(ack, self.snd_una) {
             let oldest = self.largest_snd_wnd.max(usize::from(u16::MAX));
             if distance(ack, self.snd_una) > oldest {
                 self.challenge(cx);
+                return None;
             }
-            return PollEvents::empty();
+            return Some(PollEvents::empty());
         }
         let window = usize_from_u32(u32::from(segment.window) << self.snd_scale);
         let same_window = window == self.snd_wnd;
@@ -282,15 +299,15 @@ impl Tcb {
         }
         let news = self.sack_ok && segment.options.sack_count > 0 && self.note_sacks(segment);
         if ack == self.snd_una {
-            let under_way = self.snd_max != self.snd_una;
+            let under_way = self.in_flight() > 0; // not so while a closed window is probed
             if under_way
                 && (news || !carries_data && same_window && segment.options.sack_count == 0)
             {
                 self.on_duplicate_ack(cx);
             }
-            return PollEvents::empty();
+            return Some(PollEvents::empty());
         }
-        self.on_new_ack(cx, ack)
+        Some(self.on_new_ack(cx, ack))
     }
 
     fn on_new_ack(&mut self, cx: &Context<'_>, ack: u32) -> PollEvents {

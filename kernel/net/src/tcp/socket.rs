@@ -487,10 +487,7 @@ impl TcpSocket {
     /// `getpeername(2)`: `ENOTCONN` without a connection.
     pub(crate) fn peer(&self) -> Result<Endpoint> {
         match &self.inner.lock().role {
-            Role::Connection(tcb)
-                if !matches!(tcb.state, State::SynSent)
-                    && (tcb.state != State::Closed || tcb.fin_received && !tcb.fin_queued) =>
-            {
+            Role::Connection(tcb) if !matches!(tcb.state, State::SynSent | State::Closed) => {
                 Ok(tcb.flow.remote)
             }
             _ => Err(Errno::ENOTCONN),

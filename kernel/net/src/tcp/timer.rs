@@ -13,6 +13,8 @@ const RETRIES: u32 = 15;
 /// The same for one that nobody refers to any more (`tcp_orphan_retries`).
 const ORPHAN_RETRIES: u32 = 8;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Timers go off at multiples of this: about four milliseconds.
+const GRAIN_NS: u64 = 1 << 22;
 
 impl Tcb {
     fn earliest(&self) -> u64 {
@@ -27,7 +29,8 @@ impl Tcb {
     /// Makes sure that the timer goes off in time; too early does no harm.
     #[inline]
     pub(super) fn schedule(&mut self, cx: &Context<'_>) {
-        let earliest = self.earliest();
+        // Rounded up, so that the timers of many connections go off together: one interrupt serves them all.
+        let earliest = self.earliest().saturating_add(GRAIN_NS - 1) & !(GRAIN_NS - 1);
         if earliest < self.timer_at && self.state != State::Closed {
             self.cancel_timer(cx);
             let key = TimerKey::Tcp(cx.socket.clone());
