@@ -65,7 +65,7 @@ pub(crate) fn until_ready<T>(
     let token = source.attach(thread::current_waiter(), how.interest, how.exclusive);
     let result = sleep_loop(how.deadline, how.interrupt, attempt);
     source.detach(token);
-    if how.exclusive && open.file().poll().intersects(how.interest) {
+    if how.exclusive && !source.is_empty() && open.file().poll().intersects(how.interest) {
         // This thread may have swallowed the notification of something that is still there: pass it on.
         source.notify(how.interest);
     }

@@ -231,6 +231,19 @@ impl Item {
     }
 }
 
+impl Item {
+    /// Undoes [`Item::report`]: the event did not reach the application.
+    pub(super) fn take_back(&self) {
+        let mut settings = self.settings.lock();
+        // Unless the item was removed meanwhile: then it has no token any more.
+        if settings.token.is_some() {
+            settings.armed = true;
+            self.wanted
+                .store(wanted_events(settings.flags), Ordering::SeqCst);
+        }
+    }
+}
+
 impl Waiter for Item {
     fn notify(&self, events: PollEvents) -> bool {
         if events.bits() & self.wanted.load(Ordering::SeqCst) == 0 {

@@ -152,14 +152,15 @@ impl Epoll {
         Ok(())
     }
 
-    /// `epoll_wait(2)` without waiting: fills `out` from the start and returns how many events there were.
-    pub fn wait(&self, out: &mut [Event]) -> usize {
-        let max = out.len();
+    /// `epoll_wait(2)` without waiting: hands at most `max` events to `sink` and returns how many it took. An event
+    /// that it refuses (`false`) stays to be reported, and nothing more is handed over. No lock is held meanwhile.
+    pub fn wait(&self, max: usize, mut sink: impl FnMut(Event) -> bool) -> usize {
         let mut reported = 0;
+        let mut refused = false;
         // Level-triggered items go back to the list behind these, to be looked at by the next wait.
         let mut left = self.ready.len();
         let mut requeued = false;
-        while left > 0 && reported < max {
+        while left > 0 && reported < max && !refused {
             let mut batch: [Option<Arc<Item>>; BATCH] = [const { None }; BATCH];
             let taken = self
                 .ready
@@ -170,15 +171,23 @@ impl Epoll {
             left -= taken;
             for slot in &mut batch[..taken] {
                 let Some(item) = slot else { continue };
+                if refused {
+                    continue; // back to the list, with the one that was refused
+                }
                 let Some(open) = item.open() else {
                     self.forget(item);
                     *slot = None;
                     continue;
                 };
-                let (event, again) = item.report(open.file().poll());
+                let (event, mut again) = item.report(open.file().poll());
                 if let Some(event) = event {
-                    out[reported] = event;
-                    reported += 1;
+                    if sink(event) {
+                        reported += 1;
+                    } else {
+                        item.take_back();
+                        refused = true;
+                        again = true;
+                    }
                 }
                 if !again {
                     *slot = None;

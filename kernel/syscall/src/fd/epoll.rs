@@ -3,10 +3,10 @@
 
 use alloc::sync::Arc;
 
-use coracle_abi::convert::{u64_from, usize_from_u32};
+use coracle_abi::convert::usize_from_u32;
 use coracle_abi::raw::general as g;
 use coracle_core::file::OpenFile;
-use coracle_core::user::{User, UserIn, write_all};
+use coracle_core::user::{User, UserIn, UserOut};
 use coracle_core::{Errno, PollEvents, Result, time};
 use coracle_fs::epoll::{Epoll, Event, Interest};
 
@@ -14,12 +14,6 @@ use crate::argument::Fd;
 use crate::process::process;
 use crate::wait::signals::{self, MaskArgument};
 use crate::wait::{self, Interrupt, Wait, timeout};
-
-/// Events handed over by one call at most; they wait on the stack.
-const MAX_EVENTS: usize = 128;
-
-/// Size of `struct epoll_event`, which is packed on x86-64 only.
-const EVENT_SIZE: usize = size_of::<g::epoll_event>();
 
 fn instance(fd: Fd) -> Result<Arc<OpenFile>> {
     process().file(fd)
@@ -98,11 +92,25 @@ fn wait_for_events(fd: Fd, events: User, max: i32, deadline: Option<u64>) -> Res
         .ok_or(Errno::EINVAL)?;
     let open = instance(fd)?;
     let epoll = epoll_of(&open)?;
-    let mut found = [Event::default(); MAX_EVENTS];
-    let found = &mut found[..usize_from_u32(max).min(MAX_EVENTS)];
-    let mut attempt = || match epoll.wait(found) {
-        0 => Err(Errno::EAGAIN),
-        count => Ok(count),
+    let out = UserOut::<g::epoll_event>::new(events.0);
+    let mut fault = None;
+    let mut attempt = || {
+        let mut index = 0;
+        let count = epoll.wait(usize_from_u32(max), |event: Event| {
+            let entry = g::epoll_event {
+                events: event.events.bits(),
+                data: event.data,
+            };
+            let stored = out.at(index).and_then(|at| at.write(entry));
+            fault = stored.err();
+            index += 1;
+            fault.is_none()
+        });
+        match (count, fault) {
+            (0, Some(error)) => Err(error),
+            (0, None) => Err(Errno::EAGAIN),
+            _ => Ok(count),
+        }
     };
     let result = match deadline {
         Some(deadline) if deadline <= time::now() => attempt(),
@@ -116,20 +124,8 @@ fn wait_for_events(fd: Fd, events: User, max: i32, deadline: Option<u64>) -> Res
             wait::until_ready(&open, how, attempt)
         }
     };
-    let count = match result {
-        Err(Errno::EAGAIN) => return Ok(0),
-        other => other?,
-    };
-    let mut bytes = [0; MAX_EVENTS * EVENT_SIZE];
-    for (event, out) in found[..count]
-        .iter()
-        .zip(bytes.chunks_exact_mut(EVENT_SIZE))
-    {
-        out[..4].copy_from_slice(&event.events.bits().to_ne_bytes());
-        out[EVENT_SIZE - 8..].copy_from_slice(&event.data.to_ne_bytes());
+    match result {
+        Err(Errno::EAGAIN) => Ok(0),
+        other => other,
     }
-    write_all(events.0, &bytes[..count * EVENT_SIZE])?;
-    Ok(count)
 }
-
-const _: () = assert!(u64_from(EVENT_SIZE) == 12 || u64_from(EVENT_SIZE) == 16);
