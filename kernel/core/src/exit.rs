@@ -9,6 +9,10 @@ use coracle_arch::TrapFrame;
 use crate::sync::Once;
 
 /// Why the application ended.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once, when memory may be exhausted: no box"
+)]
 pub enum ExitReason {
     /// It called `exit_group` with this status (0 to 255).
     Exit(u8),

@@ -67,7 +67,7 @@ fn end(reason: ExitReason) -> ! {
 
 /// The line for the end of memory.
 pub(crate) fn out_of_memory_line(now: u64) -> alloc::string::String {
-    let mib = |frames: u64| frames * coracle_abi::PAGE_SIZE as u64 >> 20;
+    let mib = |frames: u64| (frames * coracle_abi::PAGE_SIZE as u64) >> 20;
     let detail = format!(
         "out of memory: all of the guest's {} MiB are used ({} MiB by the program, {} KiB by the kernel); give it more \
          with -m",

@@ -92,7 +92,7 @@ fn kernel_backtrace(stack: usize) {
     let mut shown = 0;
     for n in 0..512 {
         let at = stack + n * 8;
-        if at % memory::STACK_SIZE == 0 && n > 0 {
+        if at.is_multiple_of(memory::STACK_SIZE) && n > 0 {
             break;
         }
         // SAFETY: the scan goes upwards from a live stack pointer; a stack ends at its guard page's multiple, and one
@@ -121,7 +121,7 @@ fn kernel_failed(what: &str, stack: usize) -> ! {
     let line = if memory::free_frames() == 0 && memory::total_frames() > 0 {
         const OUT: &str = "\"reason\":\"out-of-memory\",\"code\":137,\"detail\":\"out of memory in the kernel; give the guest more with -m\"";
         let mut line = FixedLine::new();
-        let _ = write!(line, "{{\"event\":\"exit\",\"t_ns\":{now},{OUT}}}\n");
+        let _ = writeln!(line, "{{\"event\":\"exit\",\"t_ns\":{now},{OUT}}}");
         line
     } else {
         let mut line = FixedLine::new();

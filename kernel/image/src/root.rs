@@ -35,7 +35,7 @@ pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDe
     let root = TmpFs::new(limit, 0o755);
     archive::unpack(&root, boot.bundle, PREFIX, page).unwrap_or_else(|error| panic!("boot module: {error}"));
     ensure_directories(&root);
-    let vfs = Vfs::new(root, MountOptions { read_only: config.read_only, ..MountOptions::default() });
+    let vfs = Vfs::new(root, MountOptions { read_only: config.read_only });
     let mounted = dev::mount(&vfs, console, limit)
         .and_then(|()| coracle_fs::dev::mount_at(&vfs, b"/tmp", TmpFs::new(limit, 0o1777)))
         .and_then(|()| coracle_syscall::procfs::mount(&vfs));

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use coracle_core::file::OpenFile;
 use coracle_core::poll::{PollSource, WaitToken, Waiter};
-use coracle_core::{Errno, PollEvents, Result};
+use coracle_core::{Errno, PollEvents, Result, signal};
 
 use coracle_core::thread::{self, Wake};
 
@@ -142,10 +142,12 @@ fn sleep_loop<T>(
             Wake::Notified => {}
             // What came just in time counts.
             Wake::TimedOut => return attempt(),
-            Wake::Interrupted => {
+            Wake::Interrupted if signal::must_interrupt() => {
                 thread::set_restart(interrupt == Interrupt::Restartable);
                 return Err(Errno::EINTR);
             }
+            // Another thread took the signal, or it does nothing.
+            Wake::Interrupted => {}
         }
     }
 }

@@ -71,7 +71,7 @@ struct Inner {
     pass_credentials: bool,
     send_buffer: usize,
     shutdown: Shutdown,
-    /// Datagram sockets that found our inbox full.
+    /// Sockets that found our inbox, or the queue of our connections, full.
     waiting: Vec<Weak<UnixSocket>>,
 }
 
@@ -92,6 +92,13 @@ pub(crate) struct UnixReceived {
     pub(crate) source: Option<UnixAddress>,
     pub(crate) rights: Vec<Arc<OpenFile>>,
     pub(crate) credentials: Option<Credentials>,
+}
+
+/// Tells sockets that waited for room that they may try again.
+fn tell(waiting: Vec<Weak<UnixSocket>>) {
+    for socket in waiting.iter().filter_map(Weak::upgrade) {
+        socket.poll.notify(WRITABLE);
+    }
 }
 
 impl UnixSocket {
@@ -181,10 +188,14 @@ impl UnixSocket {
         if self.kind == UnixKind::Datagram {
             return Err(Errno::EOPNOTSUPP);
         }
-        let socket = match &mut self.inner.lock().role {
+        let mut inner = self.inner.lock();
+        let socket = match &mut inner.role {
             Role::Listening { ready, .. } => ready.pop_front().ok_or(Errno::EAGAIN)?,
             _ => return Err(Errno::EINVAL),
         };
+        let waiting = core::mem::take(&mut inner.waiting);
+        drop(inner);
+        tell(waiting);
         let peer = socket.peer_name().unwrap_or(UnixAddress::Unnamed);
         Ok((socket, peer))
     }
@@ -243,6 +254,10 @@ impl UnixSocket {
                 return Err(Errno::ECONNREFUSED);
             };
             if ready.len() > *backlog {
+                inner.waiting.retain(|w| w.strong_count() > 0);
+                if !inner.waiting.iter().any(|w| w.ptr_eq(&self.me)) {
+                    inner.waiting.push(self.me.clone());
+                }
                 return Err(Errno::EAGAIN);
             }
             server.inner.lock().pass_credentials = pass;
@@ -375,9 +390,7 @@ impl UnixSocket {
                 let taken = self.inbox.read_message(dst, peek)?;
                 if self.inbox.has_room() {
                     let waiting = core::mem::take(&mut self.inner.lock().waiting);
-                    for sender in waiting.iter().filter_map(Weak::upgrade) {
-                        sender.poll.notify(WRITABLE);
-                    }
+                    tell(waiting);
                 }
                 taken
             }
@@ -445,7 +458,9 @@ impl UnixSocket {
         let mut inner = self.inner.lock();
         let role = core::mem::replace(&mut inner.role, Role::Idle);
         let name = core::mem::replace(&mut inner.name, UnixAddress::Unnamed);
+        let waiting = core::mem::take(&mut inner.waiting);
         drop(inner);
+        tell(waiting);
         let registered = Name::of(&name).ok().flatten();
         if let Some(name) = registered
             && names
