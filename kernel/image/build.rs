@@ -4,7 +4,8 @@
 fn main() {
     println!("cargo:rerun-if-changed=linker.ld");
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("none") {
-        let directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets the manifest directory");
+        let directory =
+            std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets the manifest directory");
         println!("cargo:rustc-link-arg-bins=-T{directory}/linker.ld");
         println!("cargo:rustc-link-arg-bins=-no-dynamic-linker");
         println!("cargo:rustc-link-arg-bins=--gc-sections");

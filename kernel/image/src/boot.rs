@@ -18,7 +18,9 @@ pub(crate) static LAPS: [(AtomicUsize, AtomicU64); STEPS.len()] =
     [const { (AtomicUsize::new(0), AtomicU64::new(0)) }; STEPS.len()];
 
 /// The boot steps in order.
-pub(crate) const STEPS: [&str; 8] = ["memory", "clock", "bundle", "devices", "network", "files", "cpus", "program"];
+pub(crate) const STEPS: [&str; 8] = [
+    "memory", "clock", "bundle", "devices", "network", "files", "cpus", "program",
+];
 
 fn lap(step: usize) {
     LAPS[step].1.store(time::now(), Ordering::Relaxed);
@@ -67,7 +69,12 @@ fn load(config: &BootConfig) -> alloc::sync::Arc<thread::Thread> {
         Err(error) => end_process(ExitReason::Exec(error.status, error.message)),
     };
     let frame = TrapFrame::enter(loaded.entry, loaded.stack);
-    let first = thread::new(&NewThread { frame: &frame, fs_base: 0, parent: None }).expect("memory for the first thread");
+    let first = thread::new(&NewThread {
+        frame: &frame,
+        fs_base: 0,
+        parent: None,
+    })
+    .expect("memory for the first thread");
     let name = config.args[0].rsplit('/').next().unwrap_or_default();
     first.set_name(name.as_bytes());
     first

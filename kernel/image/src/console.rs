@@ -15,7 +15,9 @@ pub(crate) struct SerialConsole {
 
 impl SerialConsole {
     pub(crate) fn shared() -> Arc<dyn CharDevice> {
-        Arc::new(Self { source: PollSource::new() })
+        Arc::new(Self {
+            source: PollSource::new(),
+        })
     }
 }
 

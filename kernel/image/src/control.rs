@@ -29,8 +29,11 @@ struct Reader {
 /// Opens the channel, if the machine has one.
 pub(crate) fn init(port: Option<Arc<dyn CharDevice>>) {
     let Some(port) = port else { return };
-    let reader = Arc::new(Reader { line: SpinLock::new(Vec::new()) });
-    port.poll_source().attach(reader.clone(), PollEvents::IN, false);
+    let reader = Arc::new(Reader {
+        line: SpinLock::new(Vec::new()),
+    });
+    port.poll_source()
+        .attach(reader.clone(), PollEvents::IN, false);
     let _ = PORT.set(port);
     // What came before the reader was attached.
     reader.notify(PollEvents::IN);
@@ -41,7 +44,9 @@ impl Waiter for Reader {
         let Some(port) = PORT.get() else { return false };
         let mut chunk = [0; 256];
         // Another CPU that reads already will see what we came for.
-        let Some(mut line) = self.line.try_lock() else { return false };
+        let Some(mut line) = self.line.try_lock() else {
+            return false;
+        };
         while let Ok(count) = port.read(&mut chunk) {
             if count == 0 {
                 break;
@@ -70,7 +75,10 @@ fn obey(line: &[u8]) {
     match value.get("op").and_then(serde_json::Value::as_str) {
         Some("signal") => {
             let number = value.get("number").and_then(serde_json::Value::as_u64);
-            match number.and_then(|n| u32::try_from(n).ok()).and_then(Signal::new) {
+            match number
+                .and_then(|n| u32::try_from(n).ok())
+                .and_then(Signal::new)
+            {
                 Some(signal) => {
                     let info = SigInfo::from_process(signal, SI_USER, 0, 0);
                     if let Err(error) = signal::send_to_process(info) {

@@ -10,7 +10,9 @@ use coracle_core::memory::{Mmio, map_device};
 use coracle_core::random;
 use coracle_core::sync::{Once, SpinLock};
 use coracle_drivers::pci::{self, MsiMessage, PciConfig, PciHost};
-use coracle_drivers::{Device, DriverError, NetOptions, VirtioConsole, VirtioNet, probe_mmio, probe_pci};
+use coracle_drivers::{
+    Device, DriverError, NetOptions, VirtioConsole, VirtioNet, probe_mmio, probe_pci,
+};
 use coracle_platform::pci as ports;
 
 use crate::interrupts::{attach_line, attach_message};
@@ -41,7 +43,11 @@ pub(crate) fn drain_console(timeout_ns: u64) {
 
 /// Looks for devices and starts them.
 pub(crate) fn init(info: &BootInfo) -> Found {
-    let mut found = Found { networks: Vec::new(), console: crate::console::SerialConsole::shared(), control: None };
+    let mut found = Found {
+        networks: Vec::new(),
+        console: crate::console::SerialConsole::shared(),
+        control: None,
+    };
     let options = net_options(info.memory_bytes());
     for device in &info.mmio_devices {
         let registers = match map_device(device.base, usize_from(device.size)) {
@@ -67,7 +73,10 @@ fn net_options(memory_bytes: u64) -> NetOptions {
         64..128 => 128,
         _ => 256,
     };
-    NetOptions { rx_buffers, ..NetOptions::default() }
+    NetOptions {
+        rx_buffers,
+        ..NetOptions::default()
+    }
 }
 
 fn add(found: &mut Found, device: Result<Device, DriverError>, line: u32) {
@@ -128,7 +137,12 @@ fn init_pci(found: &mut Found, options: NetOptions) {
         window: SpinLock::new(0..0),
     };
     for function in pci::devices(&*config) {
-        let line = u32::from(low_u8(u64::from(config.read32(function.bus, function.device, function.function, 0x3c))));
+        let line = u32::from(low_u8(u64::from(config.read32(
+            function.bus,
+            function.device,
+            function.function,
+            0x3c,
+        ))));
         add(found, probe_pci(&host, function, options), line);
     }
 }

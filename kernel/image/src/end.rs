@@ -34,10 +34,16 @@ fn end(reason: ExitReason) -> ! {
         ExitReason::Exit(code) => {
             format!("{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"exit\",\"code\":{code}}}\n")
         }
-        ExitReason::Signal { signal, info, frame } => {
+        ExitReason::Signal {
+            signal,
+            info,
+            frame,
+        } => {
             let thread = thread::current();
             let name = thread.name();
-            let name = core::str::from_utf8(&name).unwrap_or("?").trim_end_matches('\0');
+            let name = core::str::from_utf8(&name)
+                .unwrap_or("?")
+                .trim_end_matches('\0');
             let number = signal.number();
             let mut detail = format!("thread {} ({name}): {}", thread.tid(), signal.name());
             if info.code > 0 && info.code != coracle_abi::signal::SI_KERNEL {

@@ -21,6 +21,9 @@ pub(crate) static SYSTEM_CALLS: AtomicUsize = AtomicUsize::new(0);
 #[unsafe(no_mangle)]
 fn on_syscall(frame: &mut TrapFrame) {
     SYSTEM_CALLS.fetch_add(1, Ordering::Relaxed);
+    if coracle_syscall::may_wait(frame) {
+        network::before_wait();
+    }
     let interrupted = coracle_syscall::dispatch(frame);
     network::after_system_call();
     if interrupted || thread::current().pending() != 0 {
@@ -60,7 +63,12 @@ const TRAP_TRACE: i32 = 2;
 fn on_fault(frame: &mut TrapFrame, fault: Fault) {
     let at = frame.instruction();
     let info = match fault {
-        Fault::Page { address, write, execute, .. } => {
+        Fault::Page {
+            address,
+            write,
+            execute,
+            ..
+        } => {
             PAGE_FAULTS.fetch_add(1, Ordering::Relaxed);
             let (signal, code) = match space::handle_fault(address, write, execute) {
                 Ok(()) => {
@@ -89,4 +97,3 @@ fn on_fault(frame: &mut TrapFrame, fault: Fault) {
         before_return(frame, false);
     }
 }
-

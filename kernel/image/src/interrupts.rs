@@ -19,7 +19,10 @@ struct Vectors {
     lines: Vec<(u32, u8)>,
 }
 
-static VECTORS: SpinLock<Vectors> = SpinLock::new(Vectors { handlers: Vec::new(), lines: Vec::new() });
+static VECTORS: SpinLock<Vectors> = SpinLock::new(Vectors {
+    handlers: Vec::new(),
+    lines: Vec::new(),
+});
 
 /// Frequency to assume when nothing tells it and the timer does not count: wrong, but the kernel runs.
 const FALLBACK_TSC_KHZ: u64 = 2_000_000;
@@ -36,7 +39,9 @@ pub(crate) fn init(tsc_khz: Option<u64>) {
     } else {
         log::warn!("no wall clock: the time starts at 1970");
     }
-    let map = |physical| map_device(physical, coracle_abi::PAGE_SIZE).expect("memory for the mapping of registers");
+    let map = |physical| {
+        map_device(physical, coracle_abi::PAGE_SIZE).expect("memory for the mapping of registers")
+    };
     // SAFETY: both are mapped just now, for ever, and nobody else uses these registers.
     unsafe {
         lapic::init(map(lapic::physical()).base());
@@ -61,7 +66,9 @@ pub(crate) fn attach_line(line: u32, handler: Arc<dyn InterruptHandler>) {
         return;
     }
     match allocate(&mut vectors, handler) {
-        Some(vector) if ioapic::route(line, vector, lapic::id()) => vectors.lines.push((line, vector)),
+        Some(vector) if ioapic::route(line, vector, lapic::id()) => {
+            vectors.lines.push((line, vector))
+        }
         _ => log::error!("interrupt line {line} cannot be used: its device will be silent"),
     }
 }
@@ -99,7 +106,12 @@ fn serve(vector: u8) {
     // The handler is called without the lock: it may wake threads, and another CPU may attach more handlers.
     let mut n = 0;
     loop {
-        let handler = VECTORS.lock().handlers.get(index).and_then(|list| list.get(n)).cloned();
+        let handler = VECTORS
+            .lock()
+            .handlers
+            .get(index)
+            .and_then(|list| list.get(n))
+            .cloned();
         let Some(handler) = handler else { return };
         handler.on_interrupt();
         n += 1;

@@ -34,6 +34,8 @@ mod root;
 /// The kernel runs on a machine of its own; as a host program it only says so.
 #[cfg(not(target_os = "none"))]
 fn main() {
-    eprintln!("coracle-kernel is built for a machine: cargo build -p coracle-kernel --target x86_64-unknown-none");
+    eprintln!(
+        "coracle-kernel is built for a machine: cargo build -p coracle-kernel --target x86_64-unknown-none"
+    );
     std::process::exit(1);
 }

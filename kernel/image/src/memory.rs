@@ -30,13 +30,19 @@ pub(crate) struct BootInfo {
 fn read(at: u64, len: usize) -> Option<&'static [u8]> {
     let end = at.checked_add(u64_from(len))?;
     // SAFETY: the low GiB is mapped one to one, and what the VMM left there does not change.
-    (at != 0 && end <= 1 << 30).then(|| unsafe { core::slice::from_raw_parts(layout::direct(at), len) })
+    (at != 0 && end <= 1 << 30)
+        .then(|| unsafe { core::slice::from_raw_parts(layout::direct(at), len) })
 }
 
 /// Takes over the memory. Stops with a panic if the VMM's information cannot be used.
 pub(crate) fn init(start_info: u64) -> BootInfo {
-    let info = pvh::parse(start_info, read).unwrap_or_else(|error| panic!("PVH start info: {error}"));
-    let ram = || info.memory().filter(|m| m.kind == MemoryKind::Ram).map(|m| m.range);
+    let info =
+        pvh::parse(start_info, read).unwrap_or_else(|error| panic!("PVH start info: {error}"));
+    let ram = || {
+        info.memory()
+            .filter(|m| m.kind == MemoryKind::Ram)
+            .map(|m| m.range)
+    };
     let modules = || info.modules().map(|m| m.range);
     // What describes them lies below 1 MiB or is reserved here, until it has been copied.
     let described = |bytes: &[u8]| -> Range<u64> {
@@ -50,10 +56,17 @@ pub(crate) fn init(start_info: u64) -> BootInfo {
     // From here on there is a heap. The old window is gone; the new one shows the same memory.
     let again = |at: u64, len: usize| {
         // SAFETY: the first MiB and all memory are mapped in the window.
-        (at != 0).then(|| unsafe { core::slice::from_raw_parts(layout::direct(at).cast_const(), len) })
+        (at != 0)
+            .then(|| unsafe { core::slice::from_raw_parts(layout::direct(at).cast_const(), len) })
     };
-    let info = pvh::parse(start_info, again).unwrap_or_else(|error| panic!("PVH start info: {error}"));
-    let mut found = BootInfo { mmio_devices: Vec::new(), tsc_khz: None, bundle: &[], memory_bytes: 0 };
+    let info =
+        pvh::parse(start_info, again).unwrap_or_else(|error| panic!("PVH start info: {error}"));
+    let mut found = BootInfo {
+        mmio_devices: Vec::new(),
+        tsc_khz: None,
+        bundle: &[],
+        memory_bytes: 0,
+    };
     found.memory_bytes = memory::total_frames() * u64_from(coracle_abi::PAGE_SIZE);
     for option in cmdline::options(info.cmdline) {
         match option {
@@ -66,7 +79,8 @@ pub(crate) fn init(start_info: u64) -> BootInfo {
     if let Some(module) = info.modules().next() {
         let len = usize_from(module.range.end - module.range.start);
         // SAFETY: the module is reserved memory, mapped in the window, and nobody writes it.
-        found.bundle = unsafe { core::slice::from_raw_parts(layout::direct(module.range.start), len) };
+        found.bundle =
+            unsafe { core::slice::from_raw_parts(layout::direct(module.range.start), len) };
     }
     found
 }
@@ -98,4 +112,3 @@ impl BootInfo {
         config::parse(archive.data(&entry)).unwrap_or_else(|error| panic!("{error}"))
     }
 }
-

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The network: stack and interfaces, and when they are looked after.
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_core::sync::Once;
-use coracle_core::thread::{IdleHooks, set_idle_hooks};
+use coracle_core::thread::{self, IdleHooks, set_idle_hooks};
+use coracle_core::time;
+use coracle_core::timer::{Timer, TimerTarget};
 use coracle_drivers::VirtioNet;
 use coracle_loader::config::{BootConfig, NetworkConfig};
 use coracle_net::{Address, InterfaceConfig, NetConfig, NetStack, Prefix, Transport};
@@ -44,9 +47,7 @@ pub(crate) fn init(config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) 
             .cloned()
             .unwrap_or_default();
         let poll = stack.clone();
-        card.set_on_receive(Arc::new(move || {
-            poll.poll();
-        }));
+        card.set_on_receive(Arc::new(move || on_receive(&poll)));
         if let Err(error) = stack.add_interface(card.clone(), interface(&settings)) {
             log::error!("network interface {index}: {error}");
         }
@@ -55,14 +56,21 @@ pub(crate) fn init(config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) 
     socket::install(stack.clone());
     coracle_syscall::socket::install(stack.clone());
     let _ = STACK.set(stack);
-    set_idle_hooks(IdleHooks { flush: after_system_call, poll, arm, disarm });
+    init_tick();
+    set_idle_hooks(IdleHooks { flush, poll, arm });
 }
 
 fn interface(settings: &NetworkConfig) -> InterfaceConfig {
     InterfaceConfig {
-        ipv4: settings.ipv4.map(|(address, length)| Prefix { address: Address::from_v4(address), length }),
+        ipv4: settings.ipv4.map(|(address, length)| Prefix {
+            address: Address::from_v4(address),
+            length,
+        }),
         gateway: settings.gateway.map(Address::from_v4),
-        ipv6: settings.ipv6.map(|(address, length)| Prefix { address: Address::from_v6(address), length }),
+        ipv6: settings.ipv6.map(|(address, length)| Prefix {
+            address: Address::from_v6(address),
+            length,
+        }),
         gateway6: settings.gateway6.map(Address::from_v6),
         dhcp: settings.dhcp,
         dns: settings.dns.iter().copied().map(Address::from).collect(),
@@ -70,9 +78,99 @@ fn interface(settings: &NetworkConfig) -> InterfaceConfig {
     }
 }
 
-/// Tells the cards about what a system call has queued.
+/// While CPUs are busy, neither each received nor each sent packet may cost a trap to the VMM: receive interrupts are
+/// off, and cards are told about queued packets late. Both are made up for whenever a thread is about to wait, and at
+/// the latest after this time.
+const TICK_NS: u64 = 300_000;
+
+/// Looks after the cards while their interrupts are off.
+struct Tick {
+    timer: Once<Timer>,
+    /// The timer is set. It stays set when it is not needed any more: letting it pass once costs less than cancelling
+    /// and setting it for each packet.
+    armed: AtomicBool,
+    /// Receive interrupts are off.
+    quiet: AtomicBool,
+}
+
+static TICK: Once<Arc<Tick>> = Once::new();
+
+impl TimerTarget for Tick {
+    fn on_timer(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+        let Some(stack) = STACK.get() else { return };
+        if self.quiet.load(Ordering::Relaxed) {
+            stack.poll();
+            self.arm();
+        } else {
+            stack.flush();
+        }
+    }
+}
+
+impl Tick {
+    fn arm(&self) {
+        if !self.armed.swap(true, Ordering::SeqCst)
+            && let Some(timer) = self.timer.get()
+        {
+            timer.arm(time::now() + TICK_NS);
+        }
+    }
+}
+
+fn init_tick() {
+    let tick = Arc::new(Tick {
+        timer: Once::new(),
+        armed: AtomicBool::new(false),
+        quiet: AtomicBool::new(false),
+    });
+    let target: Weak<Tick> = Arc::downgrade(&tick);
+    let _ = tick.timer.set(Timer::new(target));
+    let _ = TICK.set(tick);
+}
+
+/// Packets have arrived, or a full transmit queue has room. Called by the interrupt.
+fn on_receive(stack: &NetStack) {
+    stack.poll();
+    // A CPU that sleeps must be woken by the next packet; otherwise the next ones are found without an interrupt.
+    if let Some(tick) = TICK.get()
+        && !thread::is_any_halted()
+    {
+        stack.set_receive_interrupts(false);
+        tick.quiet.store(true, Ordering::SeqCst);
+        tick.arm();
+    }
+}
+
+/// Before a system call that may wait: what it waits for may be in the card already, and what was sent must go out.
+#[inline]
+pub(crate) fn before_wait() {
+    if let Some(stack) = STACK.get() {
+        if TICK
+            .get()
+            .is_some_and(|tick| tick.quiet.load(Ordering::Relaxed))
+        {
+            stack.poll();
+        } else {
+            stack.flush();
+        }
+    }
+}
+
+/// After any system call: what it sent to this machine is delivered, what it sent to others goes out soon.
 #[inline]
 pub(crate) fn after_system_call() {
+    if let Some(stack) = STACK.get() {
+        stack.flush_loopback();
+        if stack.has_unsent()
+            && let Some(tick) = TICK.get()
+        {
+            tick.arm();
+        }
+    }
+}
+
+fn flush() {
     if let Some(stack) = STACK.get() {
         stack.flush();
     }
@@ -82,8 +180,12 @@ fn poll() -> bool {
     STACK.get().is_some_and(|stack| stack.poll())
 }
 
+/// A CPU goes to sleep: packets must interrupt again.
 fn arm() -> bool {
-    STACK.get().is_some_and(|stack| stack.set_receive_interrupts(true))
+    if let Some(tick) = TICK.get() {
+        tick.quiet.store(false, Ordering::SeqCst);
+    }
+    STACK
+        .get()
+        .is_some_and(|stack| stack.set_receive_interrupts(true))
 }
-
-fn disarm() {}

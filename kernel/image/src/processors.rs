@@ -18,7 +18,11 @@ pub(crate) fn init() {
     }
     let page = low_memory();
     let at = coracle_abi::convert::usize_from(page);
-    let access = paging::Access { read: true, write: false, execute: true };
+    let access = paging::Access {
+        read: true,
+        write: false,
+        execute: true,
+    };
     paging::map(at, page, access).expect("memory for a page table");
     for index in 1..present.min(MAX_CPUS) {
         let stack = Stack::new().expect("memory for a stack");
@@ -31,7 +35,9 @@ pub(crate) fn init() {
             break;
         }
     }
-    let unmapped = paging::update(at..at + coracle_abi::PAGE_SIZE, &mut |_, _| paging::Update::Remove);
+    let unmapped = paging::update(at..at + coracle_abi::PAGE_SIZE, &mut |_, _| {
+        paging::Update::Remove
+    });
     unmapped.expect("one small page");
     paging::flush(at..at + coracle_abi::PAGE_SIZE);
     log::debug!("{} CPUs", cpu::online());

@@ -25,7 +25,12 @@ impl Log for Logger {
     fn log(&self, record: &Record<'_>) {
         let ns = time::now();
         let (seconds, micros) = (ns / 1_000_000_000, ns / 1000 % 1_000_000);
-        let _ = writeln!(serial::Serial, "[{seconds:>5}.{micros:06}] {:<5} {}", record.level(), record.args());
+        let _ = writeln!(
+            serial::Serial,
+            "[{seconds:>5}.{micros:06}] {:<5} {}",
+            record.level(),
+            record.args()
+        );
     }
 
     fn flush(&self) {}
@@ -112,7 +117,11 @@ fn kernel_failed(what: &str, stack: usize) -> ! {
     if !end::is_first() {
         coracle_arch::cpu::stop();
     }
-    let _ = writeln!(serial::Serial, "\nkernel panic on CPU {}: {what}", coracle_arch::cpu::index());
+    let _ = writeln!(
+        serial::Serial,
+        "\nkernel panic on CPU {}: {what}",
+        coracle_arch::cpu::index()
+    );
     let _ = writeln!(serial::Serial, "return addresses on the stack, as linked:");
     kernel_backtrace(stack);
     threads();
@@ -125,8 +134,16 @@ fn kernel_failed(what: &str, stack: usize) -> ! {
         line
     } else {
         let mut line = FixedLine::new();
-        let _ = write!(line, "{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"panic\",\"code\":134,\"detail\":\"");
-        for c in what.chars().take(1024).flat_map(char::escape_default).filter(|c| *c != '\'') {
+        let _ = write!(
+            line,
+            "{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"panic\",\"code\":134,\"detail\":\""
+        );
+        for c in what
+            .chars()
+            .take(1024)
+            .flat_map(char::escape_default)
+            .filter(|c| *c != '\'')
+        {
             let _ = line.write_char(if c == '\\' { '/' } else { c });
         }
         let _ = line.write_str("\"}\n");
@@ -145,7 +162,10 @@ struct FixedLine {
 
 impl FixedLine {
     const fn new() -> Self {
-        Self { bytes: [0; 2048], len: 0 }
+        Self {
+            bytes: [0; 2048],
+            len: 0,
+        }
     }
 
     fn text(&self) -> &str {
@@ -157,7 +177,11 @@ impl Write for FixedLine {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
         // Three bytes are kept for the end of the line.
         let room = self.bytes.len() - self.len;
-        let room = if text == "\"}\n" { room } else { room.saturating_sub(3) };
+        let room = if text == "\"}\n" {
+            room
+        } else {
+            room.saturating_sub(3)
+        };
         let text = text.get(..text.len().min(room)).unwrap_or("");
         self.bytes[self.len..self.len + text.len()].copy_from_slice(text.as_bytes());
         self.len += text.len();
@@ -180,6 +204,12 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 fn on_kernel_fault(frame: &TrapFrame, fault: Fault) -> ! {
     let mut line = FixedLine::new();
-    let _ = write!(line, "{fault:x?} at {:#x} (as linked {:#x}), stack {:#x}", frame.rip, frame.rip.wrapping_sub(layout::slide()), frame.rsp);
+    let _ = write!(
+        line,
+        "{fault:x?} at {:#x} (as linked {:#x}), stack {:#x}",
+        frame.rip,
+        frame.rip.wrapping_sub(layout::slide()),
+        frame.rsp
+    );
     kernel_failed(line.text(), frame.rsp & !7)
 }

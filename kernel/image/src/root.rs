@@ -33,23 +33,41 @@ pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDe
     // Files may use half of the memory, as a tmpfs on Linux.
     let limit = boot.memory_bytes() / 2;
     let root = TmpFs::new(limit, 0o755);
-    archive::unpack(&root, boot.bundle, PREFIX, page).unwrap_or_else(|error| panic!("boot module: {error}"));
+    archive::unpack(&root, boot.bundle, PREFIX, page)
+        .unwrap_or_else(|error| panic!("boot module: {error}"));
     ensure_directories(&root);
-    let vfs = Vfs::new(root, MountOptions { read_only: config.read_only });
+    let vfs = Vfs::new(
+        root,
+        MountOptions {
+            read_only: config.read_only,
+        },
+    );
     let mounted = dev::mount(&vfs, console, limit)
         .and_then(|()| coracle_fs::dev::mount_at(&vfs, b"/tmp", TmpFs::new(limit, 0o1777)))
         .and_then(|()| coracle_syscall::procfs::mount(&vfs));
     mounted.unwrap_or_else(|error| panic!("mounting /dev, /tmp and /proc: {error}"));
 
-    let limit_of = |name: &str| config.rlimits.iter().find(|(n, ..)| n == name).map(|(_, soft, _)| *soft);
-    let descriptors = limit_of("RLIMIT_NOFILE").and_then(|n| u32::try_from(n).ok()).unwrap_or(DESCRIPTORS);
+    let limit_of = |name: &str| {
+        config
+            .rlimits
+            .iter()
+            .find(|(n, ..)| n == name)
+            .map(|(_, soft, _)| *soft)
+    };
+    let descriptors = limit_of("RLIMIT_NOFILE")
+        .and_then(|n| u32::try_from(n).ok())
+        .unwrap_or(DESCRIPTORS);
     let process = Process::new(vfs, limit, descriptors);
     process.set_owner(config.uid, config.gid);
     enter_directory(&process, &config.cwd);
     for _ in 0..3 {
         let open = process
             .vfs
-            .open(process.vfs.root(), b"/dev/console", &OpenRequest::new(g::O_RDWR))
+            .open(
+                process.vfs.root(),
+                b"/dev/console",
+                &OpenRequest::new(g::O_RDWR),
+            )
             .unwrap_or_else(|error| panic!("/dev/console: {error}"));
         add(&process, open);
     }
@@ -72,8 +90,18 @@ pub(crate) fn mount_sys() {
 /// Makes the directories on which file systems are mounted, before the root may become read-only.
 fn ensure_directories(root: &Arc<TmpFs>) {
     let vfs = Vfs::new(root.clone(), MountOptions::default());
-    for (path, mode) in [(&b"/dev"[..], 0o755), (b"/proc", 0o555), (b"/sys", 0o555), (b"/tmp", 0o1777)] {
-        let node = NewNode { kind: NewKind::Directory, mode, uid: 0, gid: 0 };
+    for (path, mode) in [
+        (&b"/dev"[..], 0o755),
+        (b"/proc", 0o555),
+        (b"/sys", 0o555),
+        (b"/tmp", 0o1777),
+    ] {
+        let node = NewNode {
+            kind: NewKind::Directory,
+            mode,
+            uid: 0,
+            gid: 0,
+        };
         match vfs.create(vfs.root(), path, &node) {
             Ok(_) | Err(Errno::EEXIST) => {}
             Err(error) => panic!("root file system: {}: {error}", path.escape_ascii()),
@@ -82,7 +110,9 @@ fn ensure_directories(root: &Arc<TmpFs>) {
 }
 
 fn add(process: &Process, open: Arc<OpenFile>) {
-    process.add_file(open, false).expect("the first three descriptors are free");
+    process
+        .add_file(open, false)
+        .expect("the first three descriptors are free");
 }
 
 /// The working directory; as in a container it is made if it is missing.
@@ -93,11 +123,15 @@ fn enter_directory(process: &Process, path: &str) {
         prefix.push_str(part);
         let node = process.new_node(NewKind::Directory, 0o755);
         // It may be there already; whether the walk succeeds is seen below.
-        let _ = process.vfs.create(process.vfs.root(), prefix.as_bytes(), &node);
+        let _ = process
+            .vfs
+            .create(process.vfs.root(), prefix.as_bytes(), &node);
     }
-    match process.vfs.resolve(process.vfs.root(), path.as_bytes(), Follow::Yes) {
+    match process
+        .vfs
+        .resolve(process.vfs.root(), path.as_bytes(), Follow::Yes)
+    {
         Ok(place) => *process.cwd.lock() = place,
         Err(error) => log::warn!("working directory {path}: {error}; using /"),
     }
 }
-

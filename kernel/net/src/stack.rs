@@ -376,6 +376,20 @@ impl NetStack {
         }
     }
 
+    /// Whether a device has queued packets that it was not told of.
+    #[inline]
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        self.interfaces()
+            .any(|i| i.unflushed.load(Ordering::Relaxed))
+    }
+
+    /// Delivers packets from this machine to itself; costs a load when there are none.
+    #[inline]
+    pub fn flush_loopback(&self) {
+        self.deliver_loopback();
+    }
+
     /// Delivers loopback packets and tells the devices about queued packets. Call it when a system call that may have
     /// sent something returns, and before a CPU goes idle; until then sent packets may wait.
     #[inline]

@@ -22,13 +22,32 @@ pub fn set_trace(on: bool) {
     TRACE.store(on, Ordering::Relaxed);
 }
 
+/// Whether the call in `frame` asks what is ready or gives the CPU away: a good moment to look after devices.
+#[inline]
+#[must_use]
+pub fn may_wait(frame: &TrapFrame) -> bool {
+    matches!(
+        low_u32(u64_from(frame.syscall_number())),
+        numbers::epoll_wait
+            | numbers::epoll_pwait
+            | numbers::epoll_pwait2
+            | numbers::poll
+            | numbers::ppoll
+            | numbers::select
+            | numbers::pselect6
+            | numbers::sched_yield
+    )
+}
+
 /// Runs the system call in `frame` and stores its result there. Returns whether a signal interrupted it (`EINTR`).
 #[must_use]
 pub fn dispatch(frame: &mut TrapFrame) -> bool {
     let thread = coracle_core::thread::current();
     let number = low_u32(u64_from(frame.syscall_number()));
     let arguments = frame.syscall_arguments();
-    thread.in_syscall.store(number.wrapping_add(1), Ordering::Relaxed);
+    thread
+        .in_syscall
+        .store(number.wrapping_add(1), Ordering::Relaxed);
     let result = call(number, arguments);
     thread.in_syscall.store(0, Ordering::Relaxed);
     if TRACE.load(Ordering::Relaxed) {
@@ -46,6 +65,7 @@ macro_rules! calls {
         fn call(number: u32, arguments: [usize; 6]) -> Result<usize> {
             match number {
                 $(numbers::$name => {
+                    #[allow(unused_mut, reason = "some calls have no arguments")]
                     let mut registers = arguments.into_iter();
                     $(let $argument = <$type as Argument>::parse(registers.next().unwrap_or_default())?;)*
                     let _ = registers;
@@ -64,7 +84,10 @@ fn unknown(number: u32) -> Result<usize> {
     let word = UNKNOWN.get(number as usize / 64);
     let bit = 1 << (number % 64);
     if word.is_none_or(|w| w.fetch_or(bit, Ordering::Relaxed) & bit == 0) {
-        log::warn!("system call {} ({number}) is not there: ENOSYS", syscalls::name(number));
+        log::warn!(
+            "system call {} ({number}) is not there: ENOSYS",
+            syscalls::name(number)
+        );
     }
     Err(Errno::ENOSYS)
 }
@@ -72,9 +95,15 @@ fn unknown(number: u32) -> Result<usize> {
 #[cold]
 fn trace(number: u32, arguments: [usize; 6], result: Result<usize>) {
     let tid = coracle_core::thread::current().tid();
-    let (name, names) = syscalls::find(number).map_or((syscalls::name(number), ""), |e| (e.name, e.arguments));
+    let (name, names) =
+        syscalls::find(number).map_or((syscalls::name(number), ""), |e| (e.name, e.arguments));
     let mut line = alloc::format!("{tid:>5} {name}(");
-    for (n, (argument, value)) in names.split(", ").filter(|a| !a.is_empty()).zip(arguments).enumerate() {
+    for (n, (argument, value)) in names
+        .split(", ")
+        .filter(|a| !a.is_empty())
+        .zip(arguments)
+        .enumerate()
+    {
         use core::fmt::Write;
         let label = argument.split(':').next().unwrap_or("");
         let _ = write!(line, "{}{label}={value:#x}", if n > 0 { ", " } else { "" });

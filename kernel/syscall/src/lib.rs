@@ -25,4 +25,4 @@ mod thread;
 mod time;
 mod wait;
 
-pub use dispatch::{dispatch, set_trace};
+pub use dispatch::{dispatch, may_wait, set_trace};

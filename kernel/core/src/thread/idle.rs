@@ -29,8 +29,6 @@ pub struct IdleHooks {
     pub poll: fn() -> bool,
     /// Switches the devices' interrupts on before the CPU sleeps. Returns whether something came meanwhile.
     pub arm: fn() -> bool,
-    /// Ends what `arm` did.
-    pub disarm: fn(),
 }
 
 static HOOKS: Once<IdleHooks> = Once::new();
@@ -68,7 +66,7 @@ pub(super) fn wait(me: usize) {
 
 /// Polls for a while. Returns whether there is something to run.
 fn look_around(me: usize) -> bool {
-    let hooks = (me == 0).then(|| HOOKS.get()).flatten();
+    let hooks = HOOKS.get();
     let started = time::now();
     let limit = if me == 0 {
         POLL_NS.load(Ordering::Relaxed)
@@ -101,21 +99,19 @@ fn look_around(me: usize) -> bool {
 }
 
 fn sleep(me: usize) {
-    let hooks = (me == 0).then(|| HOOKS.get()).flatten();
-    if let Some(hooks) = hooks
-        && (hooks.arm)()
-    {
-        (hooks.disarm)();
+    let hooks = HOOKS.get();
+    // First halted, then the devices' interrupts: whoever switches them off looks for halted CPUs first.
+    scheduler::idle_state(me).store(HALTED, Ordering::SeqCst);
+    if hooks.is_some_and(|hooks| (hooks.arm)()) {
+        scheduler::idle_state(me).store(POLLING, Ordering::SeqCst);
         return;
     }
-    scheduler::idle_state(me).store(HALTED, Ordering::SeqCst);
     // Interrupts are off: a wake-up from here on is an interrupt that ends the halt.
     if !scheduler::has_work(me) && !scheduler::can_steal(me) {
         cpu::halt();
     }
     scheduler::idle_state(me).store(POLLING, Ordering::SeqCst);
     if let Some(hooks) = hooks {
-        (hooks.disarm)();
         (hooks.poll)();
     }
 }

@@ -258,10 +258,14 @@ fn start_slice(home: &Cpu) {
     }
 }
 
-/// Sets the timer to the earliest deadline, unless it is set to an earlier one already.
+/// How much later than asked a timer may come so that two share one interrupt; the usual slack of a thread on Linux
+/// (`PR_SET_TIMERSLACK`).
+const SLACK_NS: u64 = 50_000;
+
+/// Sets the timer to the earliest deadline, unless it is set to one that is not much later already.
 fn set_timer(home: &Cpu) {
     let wanted = timer::next_deadline().min(home.slice_end_ns.load(Ordering::Relaxed));
-    if wanted < home.timer_ns.load(Ordering::Relaxed) {
+    if wanted.saturating_add(SLACK_NS) < home.timer_ns.load(Ordering::Relaxed) {
         home.timer_ns.store(wanted, Ordering::Relaxed);
         lapic::set_timer(wanted);
     }
@@ -531,6 +535,12 @@ pub fn run_first(first: Option<Arc<Thread>>) -> ! {
         context::switch(&raw mut unused, load);
     }
     unreachable!("the boot stack is not continued");
+}
+
+/// Whether a CPU sleeps until an interrupt.
+#[must_use]
+pub fn is_any_halted() -> bool {
+    (0..cpu::online()).any(|n| CPUS[n].idle.load(Ordering::Relaxed) == idle::HALTED)
 }
 
 /// Whether another CPU has a thread waiting that could run here.

@@ -46,7 +46,7 @@ pub(crate) struct Interface {
     backlog: SpinLock<VecDeque<TxPacket>>,
     backlog_len: AtomicUsize,
     /// Packets were queued at the device since it was last told.
-    unflushed: AtomicBool,
+    pub(crate) unflushed: AtomicBool,
     pub(crate) neighbour_timer_set: AtomicBool,
     pub(crate) backlog_timer_set: AtomicBool,
     /// Gratuitous announcements still to send.
