@@ -2,6 +2,11 @@
 //! What a packet and a connection cost: allocations, bytes held, and time with many connections.
 //!
 //! One test, since the counters are of the whole process.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data"
+)]
 
 mod common;
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readiness: what poll(2) reports in every state (the truth table of Linux's `tcp_poll`), that each change is told to
 //! who waits, and that nobody is woken for nothing.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data"
+)]
 
 mod common;
 

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What surrounds the transports: IPv6, neighbours, DHCP, ICMP sockets, netlink, multicast, fragments.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data"
+)]
 
 mod common;
 

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TCP between two of our stacks: the ordinary course of things.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data"
+)]
 
 mod common;
 

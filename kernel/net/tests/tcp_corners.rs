@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TCP segment by segment: what RFC 9293, 5961, 6298, 2018 and tcp(7) say about the less ordinary cases.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data"
+)]
 
 mod common;
 #[path = "common/peer.rs"]

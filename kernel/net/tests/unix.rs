@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Unix sockets: streams, packets, datagrams, attachments, readiness.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data"
+)]
 
 mod common;
 

@@ -51,7 +51,7 @@ impl SocketFile {
                 self.change_v4_group(value, name == n::IP_ADD_MEMBERSHIP)
             }
             // Path MTU discovery is always on; errors are reported without the error queue.
-            n::IP_MTU_DISCOVER | n::IP_RECVERR | n::IP_FREEBIND | n::IP_BIND_ADDRESS_NO_PORT => {
+            n::IP_MTU_DISCOVER | n::IP_RECVERR | n::IP_BIND_ADDRESS_NO_PORT => {
                 int_or_byte(value).map(|_| ())
             }
             _ => Err(Errno::ENOPROTOOPT),
@@ -113,7 +113,7 @@ impl SocketFile {
                 let group = Address::from_v6(octets.into());
                 self.change_group(group, index, name == n::IPV6_ADD_MEMBERSHIP)
             }
-            n::IPV6_MTU_DISCOVER | n::IPV6_RECVERR | n::IPV6_FREEBIND => int(value).map(|_| ()),
+            n::IPV6_MTU_DISCOVER | n::IPV6_RECVERR => int(value).map(|_| ()),
             _ => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -148,7 +148,7 @@ impl SocketFile {
             (false, n::IP_MTU_DISCOVER) | (true, n::IPV6_MTU_DISCOVER) => {
                 usize_from_u32(n::IP_PMTUDISC_WANT)
             }
-            (false, n::IP_RECVERR | n::IP_FREEBIND) | (true, n::IPV6_RECVERR) => 0,
+            (false, n::IP_RECVERR) | (true, n::IPV6_RECVERR) => 0,
             _ => return Err(Errno::ENOPROTOOPT),
         };
         Ok(give_int(out, value))

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A peer made by hand: it sends exactly the segments a test wants and sees exactly what the stack answers.
 
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data"
+)]
+
 use std::sync::{Arc, Mutex};
 
 use coracle_net::NetStack;
@@ -76,7 +83,7 @@ impl PeerWorld {
     }
 
     /// Tells the stack our hardware address, in the form of a question for its own.
-    fn answer_arp(&self) {
+    pub fn answer_arp(&self) {
         let mut arp = vec![0xff; 6];
         arp.extend([
             2, 0, 0, 0, 0, 2, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 2,
@@ -110,7 +117,7 @@ impl PeerWorld {
         tcp.extend(s.port.to_be_bytes());
         tcp.extend(s.seq.to_be_bytes());
         tcp.extend(s.ack.to_be_bytes());
-        tcp.push(((20 + s.options.len()) / 4 << 4) as u8);
+        tcp.push(((5 + s.options.len() / 4) << 4) as u8);
         tcp.push(s.flags);
         tcp.extend(s.window.to_be_bytes());
         tcp.extend([0; 4]);
