@@ -189,23 +189,29 @@ fn soak(bench: &Bench, samples: &mut Samples, number: Option<u64>) -> Result<()>
         let (mut rates, mut memory_mb) = (Vec::new(), Vec::new());
         let (mut requests, started) = (0, Instant::now());
         while requests < wanted || rates.len() < 2 {
+            let cpu_before = booted.instance.cpu_seconds()?;
             let load = load::wrk(booted.service, PATH, CONNECTIONS, SLICE_SECONDS)?;
+            let (cpu, vmm_mb) = (
+                booted.instance.cpu_seconds()? - cpu_before,
+                booted.instance.memory_mb()?,
+            );
             requests += load.requests;
             rates.push(load.requests_per_second);
-            memory_mb.push(booted.instance.memory_mb()?);
+            memory_mb.push(vmm_mb);
+            // The share of a processor tells a guest that decays from a host that is busy with something else.
+            let share = cpu / f64::from(SLICE_SECONDS);
             println!(
-                "  {:<9} {requests:>8} requests in {:>4.0} s: {:.0} requests/s, p99 {:.1} ms, max {:.0} ms, {} errors, VMM {:.1} MB",
+                "  {:<9} {requests:>8} requests in {:>4.0} s: {:.0} requests/s on {share:.2} processors, p99 {:.1} ms, max {:.0} ms, {} errors, VMM {vmm_mb:.1} MB",
                 platform.name(),
                 started.elapsed().as_secs_f64(),
                 load.requests_per_second,
                 load.p99_ms,
                 load.max_ms,
                 load.errors,
-                booted.instance.memory_mb()?,
             );
             samples.note(platform.name(), &json!({
                 "requests": requests, "rate": load.requests_per_second, "p99_ms": load.p99_ms, "max_ms": load.max_ms,
-                "errors": load.errors, "vmm_mb": booted.instance.memory_mb()?,
+                "errors": load.errors, "vmm_mb": vmm_mb, "vmm_cpu_s": cpu,
             }))?;
             if load.errors > 0 {
                 samples.add_problem(

@@ -209,6 +209,7 @@ impl Bench {
             "host": format!("{} ({} processors)", processor.trim_start_matches([' ', '\t', ':']), std::thread::available_parallelism()?),
             "qemu": first_line(sh::output(&mut sh::cmd("qemu-system-x86_64", ["--version"]))?),
             "commit": first_line(commit.unwrap_or_else(|_| "unknown".to_owned())),
+            "load_before": fs::read_to_string("/proc/loadavg").unwrap_or_default().split(' ').next(),
             "accelerator": self.machine.accel.name(),
             "network": self.network,
             "memory_mib": self.machine.memory_mib,
@@ -232,7 +233,15 @@ impl Bench {
                     said("commit")
                 ),
             ),
-            html::text("Host", format!("{}; {}", said("host"), said("qemu"))),
+            html::text(
+                "Host",
+                format!(
+                    "{}; load average before {}; {}",
+                    said("host"),
+                    said("load_before"),
+                    said("qemu")
+                ),
+            ),
             html::text(
                 "Service",
                 "apps/todo-go: Go, net/http, one static binary, the same file on both; GET /todos",

@@ -16,6 +16,9 @@ use super::net::Link;
 use super::probe;
 use crate::{paths, sh};
 
+/// Units of time in /proc/PID/stat, a second (`USER_HZ`, 100 on x86-64).
+const CLOCK_TICKS: f64 = 100.0;
+
 /// How guest code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Accel {
@@ -270,6 +273,30 @@ impl Instance {
     /// The memory the VMM has resident now (`VmRSS`), MB.
     pub(crate) fn memory_mb(&self) -> Result<f64> {
         self.status_mb("VmRSS:")
+    }
+
+    /// The processor time the VMM has used so far (`utime` and `stime` in proc_pid_stat(5)), seconds.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64> {
+        let pid = self.vmm.context("the VMM is not known")?;
+        let path = format!("/proc/{pid}/stat");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("read {path}: did the VMM end?"))?;
+        // The command's name, in parentheses, may contain blanks; utime and stime are fields 14 and 15.
+        let fields: Vec<&str> = text
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let ticks = |index: usize| {
+            fields
+                .get(index)
+                .and_then(|field| field.parse::<f64>().ok())
+        };
+        let (user, system) = ticks(11)
+            .zip(ticks(12))
+            .with_context(|| format!("{path} is not understood"))?;
+        Ok((user + system) / CLOCK_TICKS)
     }
 
     fn status_mb(&self, field: &str) -> Result<f64> {

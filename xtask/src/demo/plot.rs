@@ -12,7 +12,7 @@ const BAR_GAP: f64 = 4.0;
 const GROUP_GAP: f64 = 14.0;
 const TOP: f64 = 4.0;
 const AXIS: f64 = 24.0;
-/// Room for the value beside the longest bar.
+/// Room for the column of values at the right.
 const VALUE: f64 = 84.0;
 const TICKS: u32 = 4;
 
@@ -73,6 +73,15 @@ pub(crate) fn bars(
                 );
             }
             bar(&mut body, left, y, scale, platform, *figure, &values);
+            let middle = figure.format(median(&values).unwrap_or(0.0));
+            text(
+                &mut body,
+                width - 2.0,
+                y + BAR - 3.5,
+                "end",
+                "value",
+                middle,
+            );
             y += BAR + BAR_GAP;
         }
         y += GROUP_GAP - BAR_GAP;
@@ -117,11 +126,9 @@ fn bar(
         out,
         "<rect class=\"bar{platform}\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{BAR}\" rx=\"2\"/>"
     );
-    let mut end = length;
     if values.len() > 1 {
         for value in values {
             let x = value * scale;
-            end = end.max(x + 4.0);
             let _ = writeln!(
                 out,
                 "<circle class=\"dot{platform}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}</title></circle>",
@@ -131,14 +138,6 @@ fn bar(
             );
         }
     }
-    text(
-        out,
-        left + end + 8.0,
-        y + BAR - 3.5,
-        "start",
-        "value",
-        figure.format(middle),
-    );
 }
 
 fn text(out: &mut String, x: f64, y: f64, anchor: &str, class: &str, words: String) {
