@@ -211,8 +211,9 @@ pub fn query(at: usize) -> Option<Mapping> {
         .flatten()
 }
 
-/// Calls `each(address, mapping) -> new state` for every mapped page of the range; pages are changed or removed by what
-/// it returns. Huge pages that stick out of the range are split first. The caller flushes.
+/// Calls `each(address, mapping) -> new state` for every mapped page of the range, in order, until it says
+/// [`Update::Stop`]; pages are changed or removed by what it returns. Huge pages that stick out of the range are split
+/// first. The caller flushes.
 pub fn update(
     range: Range<usize>,
     each: &mut dyn FnMut(usize, Mapping) -> Update,
@@ -230,8 +231,10 @@ pub fn update(
         }
         if value & HUGE != 0 {
             if at.is_multiple_of(HUGE_SIZE) && next <= range.end {
-                if let Some(mapping) = to_mapping(value, true) {
-                    apply(table, value, each(at, mapping));
+                if let Some(mapping) = to_mapping(value, true)
+                    && !apply(table, value, each(at, mapping))
+                {
+                    return Ok(());
                 }
                 at = next;
                 continue;
@@ -242,8 +245,10 @@ pub fn update(
         while at < next.min(range.end) {
             let slot = entry(pages, index(at, 0));
             let value = slot.load(Ordering::Relaxed);
-            if let Some(mapping) = to_mapping(value, false) {
-                apply(slot, value, each(at, mapping));
+            if let Some(mapping) = to_mapping(value, false)
+                && !apply(slot, value, each(at, mapping))
+            {
+                return Ok(());
             }
             at += PAGE_SIZE;
         }
@@ -276,11 +281,15 @@ pub enum Update {
     Protect(Access),
     /// It is not mapped any more.
     Remove,
+    /// Nothing changes, neither here nor in the rest of the range.
+    Stop,
 }
 
-fn apply(slot: &AtomicU64, value: u64, update: Update) {
+/// Does what `update` says. Returns whether the walk goes on.
+fn apply(slot: &AtomicU64, value: u64, update: Update) -> bool {
     match update {
         Update::Keep => {}
+        Update::Stop => return false,
         Update::Protect(access) => {
             slot.store(
                 value & (ADDRESS | HUGE | DIRTY | ACCESSED) | flags(access),
@@ -289,6 +298,7 @@ fn apply(slot: &AtomicU64, value: u64, update: Update) {
         }
         Update::Remove => slot.store(0, Ordering::Release),
     }
+    true
 }
 
 /// Maps device registers, uncached, for the kernel.

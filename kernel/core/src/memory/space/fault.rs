@@ -109,7 +109,7 @@ impl Space {
             if !write || mapping.access.write {
                 return Ok(()); // another CPU was faster
             }
-            return self.copy_on_write(page, area, mapping);
+            return self.copy_on_write(page, range, area, mapping);
         }
         match &area.backing {
             Backing::Anonymous => self.present_anonymous(page, range, area, write),
@@ -269,10 +269,25 @@ impl Space {
     fn copy_on_write(
         &mut self,
         page: usize,
+        range: &Range<usize>,
         area: &Area,
-        old: paging::Mapping,
+        mut old: paging::Mapping,
     ) -> Result<(), FaultError> {
         let access = area.protection.access();
+        if old.huge {
+            // It was write-protected. Its frames belong to this mapping alone, so all of it can be written again, unless
+            // the area ends within it: then the touched page becomes a small one.
+            let start = page & !(paging::HUGE_SIZE - 1);
+            let whole = start..start + paging::HUGE_SIZE;
+            if range.start <= whole.start && whole.end <= range.end {
+                paging::update(whole.clone(), &mut |_, _| paging::Update::Protect(access))
+                    .map_err(|_| FaultError::OutOfMemory)?;
+                paging::flush(whole);
+                return Ok(());
+            }
+            old.physical += u64_from(page - start);
+            old.huge = false;
+        }
         // A reference of our own keeps the old page while it is copied; the mapping's count is still there as well.
         let mapped = Page::from_frame(Frame::containing(old.physical));
         let content = mapped.clone();
@@ -314,7 +329,7 @@ impl Space {
         paging::flush(page..page + PAGE_SIZE);
         // Gives the old mapping's count back; the number of mapped pages stays.
         super::RESIDENT.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
-        release_mapping(paging::Mapping { huge: false, ..old });
+        release_mapping(old);
         Ok(())
     }
 }

@@ -20,7 +20,9 @@ use coracle_arch::paging::{self, Mapping, Update};
 use coracle_logic::range_map::RangeMap;
 
 pub use area::{Area, Backing, Protection};
-pub use change::{advise, brk, forget_beyond, lock_pages, protect, remap, residency, set_brk_start, sync, unmap};
+pub use change::{
+    advise, brk, forget_beyond, lock_pages, protect, remap, residency, set_brk_start, sync, unmap,
+};
 pub use fault::{FaultError, fault_in, handle_fault};
 pub use map::{MapRequest, map};
 pub use report::snapshot;
@@ -156,8 +158,8 @@ impl Space {
             let mut stopped = range.end;
             let result = paging::update(at..range.end, &mut |page, mapping| {
                 if count == BATCH {
-                    stopped = stopped.min(page);
-                    return Update::Keep;
+                    stopped = page;
+                    return Update::Stop;
                 }
                 batch[count] = Some(mapping);
                 count += 1;
@@ -184,14 +186,7 @@ impl Space {
                 }
                 continue;
             }
-            at = if count == BATCH {
-                last.max(at)
-            } else {
-                range.end
-            };
-            if stopped < range.end {
-                at = stopped;
-            }
+            at = stopped;
         }
     }
 
