@@ -85,7 +85,8 @@ fn open_with(directory: Fd, path: User, flags: u32, mode: u32, resolve: Resolve)
     let path = text(path)?;
     let node = process.new_node(NewKind::File, mode);
     let request = OpenRequest {
-        flags,
+        // Every file is large on a 64-bit machine, and F_GETFL says so.
+        flags: flags | g::O_LARGEFILE,
         mode: node.mode,
         uid: node.uid,
         gid: node.gid,
