@@ -9,7 +9,7 @@ use core::any::Any;
 
 use coracle_core::file::{File, Metadata};
 use coracle_core::io::IoDst;
-use coracle_core::poll::PollSource;
+use coracle_core::poll::{PollSource, WaitToken, Waiter};
 use coracle_core::sync::SpinLock;
 use coracle_core::time;
 use coracle_core::timer::{Timer, TimerTarget};
@@ -39,6 +39,12 @@ struct State {
     /// The next expiry, monotonic; 0 if disarmed.
     next_ns: u64,
     interval_ns: u64,
+    /// The next expiry as a time of day, if that is what was asked for.
+    wall_ns: Option<u64>,
+    /// `TFD_TIMER_CANCEL_ON_SET`
+    cancel_on_set: bool,
+    /// The wall clock was set since; the next read says so.
+    canceled: bool,
 }
 
 impl State {
@@ -58,6 +64,29 @@ pub struct TimerFd {
     state: SpinLock<State>,
     timer: Timer,
     source: PollSource,
+    wall_watch: Option<WaitToken>,
+}
+
+/// Tells a timer that the wall clock was set.
+struct WallWatch(Weak<TimerFd>);
+
+impl Waiter for WallWatch {
+    fn notify(&self, _: PollEvents) -> bool {
+        self.0.upgrade().is_some_and(|timer| timer.on_wall_set())
+    }
+}
+
+/// The time of the monotonic clock at which a time of day comes. One that is past expires at once.
+fn at_wall(wall_ns: u64) -> u64 {
+    time::monotonic_of_wall(wall_ns).max(1)
+}
+
+impl Drop for TimerFd {
+    fn drop(&mut self) {
+        if let Some(token) = self.wall_watch {
+            time::wall_changed().detach(token);
+        }
+    }
 }
 
 impl TimerFd {
@@ -69,26 +98,32 @@ impl TimerFd {
             state: SpinLock::default(),
             timer: Timer::new(me.clone()),
             source: PollSource::new(),
+            wall_watch: (clock == Clock::Realtime).then(|| {
+                let watch = Arc::new(WallWatch(me.clone()));
+                time::wall_changed().attach(watch, PollEvents::IN, false)
+            }),
         })
     }
 
-    /// `timerfd_settime(2)`; returns the old setting.
-    pub fn set(&self, setting: Setting, absolute: bool) -> Setting {
+    /// `timerfd_settime(2)`; returns the old setting. With `cancel_on_set` a read fails with `ECANCELED` once when the
+    /// wall clock was set and the timer waits for a time of day.
+    pub fn set(&self, setting: Setting, absolute: bool, cancel_on_set: bool) -> Setting {
         let now = time::now();
+        let is_wall = absolute && self.clock == Clock::Realtime;
         let next_ns = match setting.value_ns {
             0 => 0,
             value if !absolute => now.saturating_add(value),
-            value if self.clock == Clock::Monotonic => value,
-            // A time of day that is past expires at once.
-            value => now
-                .saturating_add(value.saturating_sub(time::wall()))
-                .max(1),
+            value if is_wall => at_wall(value),
+            value => value,
         };
         let mut state = self.state.lock();
         let old = left(&state, now);
         *state = State {
             next_ns,
             interval_ns: setting.interval_ns,
+            wall_ns: (is_wall && next_ns != 0).then_some(setting.value_ns),
+            cancel_on_set: is_wall && cancel_on_set,
+            canceled: false,
         };
         // Under the lock, so that two settings arm the timer in the order in which they are stored.
         if next_ns == 0 {
@@ -97,6 +132,23 @@ impl TimerFd {
             self.timer.arm(next_ns);
         }
         old
+    }
+
+    /// The wall clock was set: a timer that waits for a time of day waits for the new one. Returns whether it does.
+    fn on_wall_set(&self) -> bool {
+        let mut state = self.state.lock();
+        let Some(wall_ns) = state.wall_ns else {
+            return false;
+        };
+        state.next_ns = at_wall(wall_ns);
+        self.timer.arm(state.next_ns);
+        state.canceled = state.cancel_on_set;
+        let canceled = state.canceled;
+        drop(state);
+        if canceled {
+            self.source.notify(PollEvents::IN | PollEvents::RDNORM);
+        }
+        true
     }
 
     /// `timerfd_gettime(2)`: the time left and the interval.
@@ -135,6 +187,9 @@ impl File for TimerFd {
             return Err(Errno::EINVAL);
         }
         let mut state = self.state.lock();
+        if core::mem::take(&mut state.canceled) {
+            return Err(Errno::ECANCELED);
+        }
         let count = state.expired(time::now());
         if count == 0 {
             return Err(Errno::EAGAIN);
@@ -145,16 +200,19 @@ impl File for TimerFd {
         }
         if state.interval_ns == 0 {
             state.next_ns = 0;
+            state.wall_ns = None;
         } else {
             let step = state.interval_ns.saturating_mul(count);
             state.next_ns = state.next_ns.saturating_add(step);
+            state.wall_ns = state.wall_ns.map(|wall| wall.saturating_add(step));
             self.timer.arm(state.next_ns);
         }
         Ok(written)
     }
 
     fn poll(&self) -> PollEvents {
-        if self.state.lock().expired(time::now()) > 0 {
+        let state = self.state.lock();
+        if state.canceled || state.expired(time::now()) > 0 {
             PollEvents::IN | PollEvents::RDNORM
         } else {
             PollEvents::empty()
@@ -200,7 +258,7 @@ mod tests {
             (read(&timer), timer.get()),
             (Err(Errno::EAGAIN), Setting::default())
         );
-        timer.set(setting(2 * MS, 5 * MS), false);
+        timer.set(setting(2 * MS, 5 * MS), false, false);
         let left = timer.get();
         assert!(left.value_ns <= 2 * MS && left.interval_ns == 5 * MS);
         sleep(15);
@@ -208,7 +266,7 @@ mod tests {
         let count = read(&timer).unwrap();
         assert!(count >= 3, "{count} expirations in 15 ms");
         assert!(timer.get().value_ns <= 5 * MS);
-        let old = timer.set(Setting::default(), false);
+        let old = timer.set(Setting::default(), false, false);
         assert_eq!(old.interval_ns, 5 * MS);
         sleep(10);
         assert_eq!(read(&timer), Err(Errno::EAGAIN));
@@ -217,14 +275,28 @@ mod tests {
     #[test]
     fn one_shot_and_absolute_times() {
         let timer = TimerFd::new(Clock::Monotonic);
-        timer.set(setting(1, 0), true);
+        timer.set(setting(1, 0), true, false);
         assert_eq!(read(&timer), Ok(1), "a time that is past");
         assert_eq!(read(&timer), Err(Errno::EAGAIN));
         let wall = TimerFd::new(Clock::Realtime);
-        wall.set(setting(time::wall() + 3 * MS, 0), true);
+        wall.set(setting(time::wall() + 3 * MS, 0), true, false);
         assert_eq!(read(&wall), Err(Errno::EAGAIN));
         sleep(5);
         assert_eq!(read(&wall), Ok(1));
+    }
+
+    #[test]
+    fn setting_the_clock_concerns_times_of_day_only() {
+        let wall = TimerFd::new(Clock::Realtime);
+        wall.set(setting(time::wall() + 1000 * MS, 0), true, true);
+        assert!(wall.on_wall_set());
+        assert!(wall.poll().contains(PollEvents::IN));
+        assert_eq!(read(&wall), Err(Errno::ECANCELED));
+        assert_eq!(read(&wall), Err(Errno::EAGAIN), "told once; still armed");
+        assert!(wall.get().value_ns > 0);
+        wall.set(setting(1000 * MS, 0), false, true);
+        assert!(!wall.on_wall_set(), "a relative time");
+        assert_eq!(read(&wall), Err(Errno::EAGAIN));
     }
 
     #[test]
@@ -237,7 +309,7 @@ mod tests {
             data: 5,
         };
         epoll.add(1, &open, interest).unwrap();
-        timer.set(setting(MS, 0), false);
+        timer.set(setting(MS, 0), false, false);
         sleep(3);
         coracle_core::timer::expire(time::now());
         assert_eq!(epoll.wait(4, |event| event.data == 5), 1);

@@ -24,8 +24,7 @@ fn itimerspec(setting: Setting) -> g::__kernel_itimerspec {
     }
 }
 
-/// `timerfd_settime(2)`. `TFD_TIMER_CANCEL_ON_SET` is accepted; the clock is never set discontinuously while a program
-/// runs, so it has nothing to do.
+/// `timerfd_settime(2)`
 pub(crate) fn timerfd_settime(fd: Fd, flags: u32, new: User, old: User) -> Result<usize> {
     if flags & !(g::TFD_TIMER_ABSTIME | g::TFD_TIMER_CANCEL_ON_SET) != 0 {
         return Err(Errno::EINVAL);
@@ -37,7 +36,11 @@ pub(crate) fn timerfd_settime(fd: Fd, flags: u32, new: User, old: User) -> Resul
     };
     let open = process().file(fd)?;
     let timer = open.downcast::<TimerFd>().ok_or(Errno::EINVAL)?;
-    let previous = timer.set(setting, flags & g::TFD_TIMER_ABSTIME != 0);
+    let previous = timer.set(
+        setting,
+        flags & g::TFD_TIMER_ABSTIME != 0,
+        flags & g::TFD_TIMER_CANCEL_ON_SET != 0,
+    );
     if let Some(old) = UserOut::<g::__kernel_itimerspec>::new(old.0).optional() {
         old.write(itimerspec(previous))?;
     }
