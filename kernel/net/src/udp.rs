@@ -27,7 +27,9 @@ use crate::wire::udp::{self, Udp};
 /// Longest payload: a 16-bit length less the header.
 const LONGEST: usize = 65_535 - udp::HEADER - 20;
 /// What one queued datagram costs besides its payload: many empty datagrams must not be free.
-const OVERHEAD: usize = 256;
+const OVERHEAD: usize = 128;
+/// Payload that fits the smallest buffers of the packet pool.
+const SMALL: usize = 256;
 
 pub(crate) struct UdpTables {
     ports: PortTable<UdpSocket>,
@@ -88,6 +90,23 @@ pub(crate) struct Datagram {
     pub(crate) destination: Address,
     /// Index of the interface it came in by, from 0.
     pub(crate) interface: usize,
+}
+
+impl Datagram {
+    /// Memory it holds.
+    fn cost(&self) -> usize {
+        self.buf.headroom() + self.buf.len() + self.buf.tailroom() + OVERHEAD
+    }
+}
+
+/// Moves a small payload out of a large buffer, which has better uses than to wait in a queue.
+fn compact(buf: PacketBuf) -> PacketBuf {
+    if buf.len() > SMALL || buf.len() + buf.headroom() + buf.tailroom() <= 2 * SMALL {
+        return buf;
+    }
+    let mut small = PacketBuf::new(0, buf.len());
+    small.append(buf.len()).copy_from_slice(buf.data());
+    small
 }
 
 struct Inner {
@@ -329,7 +348,8 @@ impl UdpSocket {
         };
         if !peek {
             let taken = inner.queue.pop_front();
-            inner.queued = inner.queued.saturating_sub(len + OVERHEAD);
+            let cost = taken.as_ref().map_or(0, Datagram::cost);
+            inner.queued = inner.queued.saturating_sub(cost);
             drop(inner);
             drop(taken);
         }
@@ -338,7 +358,7 @@ impl UdpSocket {
 
     fn deliver(&self, datagram: Datagram) -> bool {
         let mut inner = self.inner.lock();
-        let cost = datagram.buf.len() + OVERHEAD;
+        let cost = datagram.cost();
         if inner.shutdown.read || inner.queued + cost > inner.options.receive_buffer {
             return false;
         }
@@ -512,7 +532,7 @@ impl NetStack {
         source: Endpoint,
     ) {
         let datagram = Datagram {
-            buf,
+            buf: compact(buf),
             source,
             destination: meta.destination,
             interface: meta.interface.index,

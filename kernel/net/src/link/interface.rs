@@ -17,9 +17,12 @@ use crate::address::{Address, Prefix};
 use crate::counters::Counters;
 use crate::map::HashKey;
 use crate::wire::ethernet::{Ethernet, HEADER};
+use crate::wire::protocol;
 
-/// Packets that wait behind a full transmit ring. TCP's share is bounded by its windows; this bounds the rest.
-const BACKLOG: usize = 4096;
+/// Packets that wait behind a full transmit ring: of protocols that may lose some, and of TCP, which bounds itself by
+/// its windows and would wait for a time-out.
+const BACKLOG: usize = 512;
+const BACKLOG_TCP: usize = 32_768;
 
 /// How long a connection uses a hardware address before it asks the neighbour cache again.
 const PATH_FRESH_NS: u64 = 5_000_000_000;
@@ -158,7 +161,12 @@ impl Interface {
             }
         }
         let mut backlog = self.backlog.lock();
-        if backlog.len() < BACKLOG {
+        let limit = if carries_tcp(packet.head.data()) {
+            BACKLOG_TCP
+        } else {
+            BACKLOG
+        };
+        if backlog.len() < limit {
             backlog.push_back(packet);
             self.backlog_len.store(backlog.len(), Ordering::Release);
         } else {
@@ -209,6 +217,15 @@ impl Interface {
             kind,
         }
         .emit()
+    }
+}
+
+/// Whether a frame carries TCP, seen from its first headers.
+fn carries_tcp(frame: &[u8]) -> bool {
+    match frame.get(12..14) {
+        Some([0x08, 0x00]) => frame.get(23) == Some(&protocol::TCP),
+        Some([0x86, 0xdd]) => frame.get(20) == Some(&protocol::TCP),
+        _ => false,
     }
 }
 
