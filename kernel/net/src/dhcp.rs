@@ -208,6 +208,7 @@ impl NetStack {
             protocol: protocol::UDP,
             ttl: 64,
             tos: 0,
+            dont_fragment: false,
         };
         self.send_ip(&mut path, packet, header, now);
     }

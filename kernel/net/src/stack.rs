@@ -107,6 +107,7 @@ pub struct NetStack {
     pub(crate) reassembly: Reassembly,
     /// Second and number of ICMP errors sent in it: `second << 16 | count`.
     pub(crate) icmp_errors: AtomicU64,
+    pub(crate) next_ip_id: AtomicU64,
     pub(crate) tcp: TcpTables,
     pub(crate) udp: UdpTables,
     pub(crate) unix: UnixNames,
@@ -137,6 +138,7 @@ impl NetStack {
                 loopback: Loopback::new(),
                 reassembly: Reassembly::default(),
                 icmp_errors: AtomicU64::new(0),
+                next_ip_id: AtomicU64::new(coracle_core::random::u64() >> 1),
                 tcp: TcpTables::new(key),
                 udp: UdpTables::new(key),
                 unix: UnixNames::default(),

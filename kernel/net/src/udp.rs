@@ -57,6 +57,8 @@ pub(crate) struct UdpOptions {
     pub(crate) multicast_loop: bool,
     pub(crate) multicast_interface: Option<usize>,
     pub(crate) tos: u8,
+    /// `IP_PMTUDISC_DO`: a datagram that would need fragments is refused.
+    pub(crate) dont_fragment: bool,
     /// `IP_PKTINFO` and `IPV6_RECVPKTINFO`.
     pub(crate) packet_info: bool,
     /// Groups joined, each on an interface.
@@ -77,6 +79,7 @@ impl Default for UdpOptions {
             multicast_loop: true,
             multicast_interface: None,
             tos: 0,
+            dont_fragment: false,
             packet_info: false,
             groups: Vec::new(),
         }
@@ -283,7 +286,8 @@ impl UdpSocket {
         } else {
             options.ttl
         };
-        let (tos, out) = (options.tos, options.multicast_interface);
+        let (tos, dont_fragment) = (options.tos, options.dont_fragment);
+        let out = options.multicast_interface;
         let cached = inner.path.take().filter(|(to, _)| *to == address);
         let mut path = match cached {
             Some((_, path)) => path,
@@ -292,6 +296,12 @@ impl UdpSocket {
                 stack.route(address, Some(inner.local.address), out)?
             }
         };
+        let ip_len = if address.is_v4() { 20 } else { 40 };
+        if dont_fragment && ip_len + udp::HEADER + len > path.interface.mtu {
+            inner.path = Some((address, path));
+            src.rewind(start);
+            return Err(Errno::EMSGSIZE);
+        }
         Udp {
             source: inner.local.port,
             destination: destination.port,
@@ -306,6 +316,7 @@ impl UdpSocket {
             protocol: protocol::UDP,
             ttl,
             tos,
+            dont_fragment,
         };
         if address.is_multicast() && inner.options.multicast_loop {
             stack.loop_back_copy(&path, &packet, header, now);

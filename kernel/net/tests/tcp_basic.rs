@@ -193,3 +193,30 @@ fn udp_echo_and_unreachable_port() {
     assert!(world.run_until(SECOND, || client.poll().contains(PollEvents::ERR)));
     assert_eq!(receive(&client, 3), Err(Errno::ECONNREFUSED));
 }
+
+#[test]
+fn windows_grow_to_fill_a_long_path() {
+    let rules = Rules {
+        delay_ns: 50 * MS,
+        ..Rules::default()
+    };
+    let world = World::new(Setup {
+        rules,
+        capabilities: offloads(),
+        ring: 4096,
+        ..Setup::default()
+    });
+    let (client, server) = world.connect(80);
+    let data = pattern(20_000_000);
+    let begin = now();
+    assert!(transfer(&world, &client, &server, &data) == data);
+    let round_trips = (now() - begin) / (100 * MS);
+    // With 128 KiB in a round trip it would take 152 of them.
+    assert!(round_trips < 30, "{round_trips} round trips");
+    // A size that was chosen stays.
+    let (client, server) = world.connect(81);
+    set(&server, 1, 8, 65_536);
+    let begin = now();
+    assert!(transfer(&world, &client, &server, &data[..2_000_000]) == data[..2_000_000]);
+    assert!((now() - begin) / (100 * MS) >= 14);
+}

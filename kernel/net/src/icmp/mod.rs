@@ -114,6 +114,7 @@ impl NetStack {
             protocol,
             ttl,
             tos: 0,
+            dont_fragment: false,
         };
         self.send_ip(&mut path, TxPacket::new(message), header, now);
     }

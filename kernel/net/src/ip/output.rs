@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IP packets to send: route, header, fragments.
 
+use core::sync::atomic::Ordering;
+
 use coracle_abi::Errno;
 use coracle_abi::convert::{low_u16, low_u32};
 use coracle_core::Result;
@@ -23,6 +25,8 @@ pub(crate) struct IpHeader {
     pub(crate) protocol: u8,
     pub(crate) ttl: u8,
     pub(crate) tos: u8,
+    /// IPv4: routers must not fragment it. What may be fragmented gets a number of its own (RFC 6864).
+    pub(crate) dont_fragment: bool,
 }
 
 /// Next header of an IPv6 fragment.
@@ -140,7 +144,12 @@ impl NetStack {
         let source = path.source;
         let head = packet.head.prepend(ip_len);
         if is_v4 {
-            Self::emit_v4(head, source, header, len, 0, true, 0, false);
+            let id = if header.dont_fragment {
+                0
+            } else {
+                low_u16(self.next_ip_id.fetch_add(1, Ordering::Relaxed))
+            };
+            Self::emit_v4(head, source, header, len, id, 0, false);
         } else {
             Self::emit_v6(head, source, header, header.protocol, len);
         }
@@ -154,14 +163,12 @@ impl NetStack {
         self.send_on_path(path, packet, now);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one header")]
     fn emit_v4(
         out: &mut [u8],
         source: Address,
         header: IpHeader,
         len: usize,
         id: u16,
-        dont_fragment: bool,
         fragment_offset: usize,
         more_fragments: bool,
     ) {
@@ -173,7 +180,7 @@ impl NetStack {
             total_len: ipv4::HEADER + len,
             tos: header.tos,
             id,
-            dont_fragment,
+            dont_fragment: header.dont_fragment,
             more_fragments,
             fragment_offset,
             ttl: header.ttl,
@@ -223,7 +230,7 @@ impl NetStack {
             let out = head.prepend(front);
             if is_v4 {
                 let id = low_u16(id);
-                Self::emit_v4(out, path.source, header, len, id, false, offset, more);
+                Self::emit_v4(out, path.source, header, len, id, offset, more);
             } else {
                 let (v6, extension) = out.split_at_mut(ipv6::HEADER);
                 let len = len + ipv6::Fragment::LEN;

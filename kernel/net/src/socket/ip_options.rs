@@ -50,10 +50,9 @@ impl SocketFile {
             n::IP_ADD_MEMBERSHIP | n::IP_DROP_MEMBERSHIP => {
                 self.change_v4_group(value, name == n::IP_ADD_MEMBERSHIP)
             }
-            // Path MTU discovery is always on; errors are reported without the error queue.
-            n::IP_MTU_DISCOVER | n::IP_RECVERR | n::IP_BIND_ADDRESS_NO_PORT => {
-                int_or_byte(value).map(|_| ())
-            }
+            n::IP_MTU_DISCOVER => self.set_mtu_discovery(int_or_byte(value)?),
+            // Errors are reported without the error queue; ports are always chosen late.
+            n::IP_RECVERR | n::IP_BIND_ADDRESS_NO_PORT => int_or_byte(value).map(|_| ()),
             _ => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -113,7 +112,8 @@ impl SocketFile {
                 let group = Address::from_v6(octets.into());
                 self.change_group(group, index, name == n::IPV6_ADD_MEMBERSHIP)
             }
-            n::IPV6_MTU_DISCOVER | n::IPV6_RECVERR => int(value).map(|_| ()),
+            n::IPV6_MTU_DISCOVER => self.set_mtu_discovery(int(value)?),
+            n::IPV6_RECVERR => int(value).map(|_| ()),
             _ => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -146,12 +146,30 @@ impl SocketFile {
             (false, n::IP_PKTINFO) | (true, n::IPV6_RECVPKTINFO) => usize::from(info),
             (true, n::IPV6_V6ONLY) => usize::from(only),
             (false, n::IP_MTU_DISCOVER) | (true, n::IPV6_MTU_DISCOVER) => {
-                usize_from_u32(n::IP_PMTUDISC_WANT)
+                let strict = match &self.kind {
+                    Kind::Udp(socket) => socket.options(|o| o.dont_fragment),
+                    _ => false,
+                };
+                usize_from_u32(if strict {
+                    n::IP_PMTUDISC_DO
+                } else {
+                    n::IP_PMTUDISC_WANT
+                })
             }
             (false, n::IP_RECVERR) | (true, n::IPV6_RECVERR) => 0,
             _ => return Err(Errno::ENOPROTOOPT),
         };
         Ok(give_int(out, value))
+    }
+
+    /// `IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER`: TCP always discovers; datagrams are fragmented unless told otherwise.
+    fn set_mtu_discovery(&self, how: i32) -> Result<()> {
+        let how = u32::try_from(how).map_err(|_| Errno::EINVAL)?;
+        if how > n::IP_PMTUDISC_OMIT {
+            return Err(Errno::EINVAL);
+        }
+        let strict = matches!(how, n::IP_PMTUDISC_DO | n::IP_PMTUDISC_PROBE);
+        self.change(|_| {}, |o| o.dont_fragment = strict)
     }
 
     /// `struct ip_mreq` or `struct ip_mreqn`.

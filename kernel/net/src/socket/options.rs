@@ -207,11 +207,19 @@ impl SocketFile {
             }
             n::SO_RCVBUF | n::SO_RCVBUFFORCE => {
                 let size = buffer(value)?;
-                self.change(|o| o.receive_buffer = size, |o| o.receive_buffer = size)
+                let tcp = |o: &mut TcpOptions| {
+                    o.receive_buffer = size;
+                    o.receive_fixed = true;
+                };
+                self.change(tcp, |o| o.receive_buffer = size)
             }
             n::SO_SNDBUF | n::SO_SNDBUFFORCE => {
                 let size = buffer(value)?;
-                self.change(|o| o.send_buffer = size, |o| o.send_buffer = size)
+                let tcp = |o: &mut TcpOptions| {
+                    o.send_buffer = size;
+                    o.send_fixed = true;
+                };
+                self.change(tcp, |o| o.send_buffer = size)
             }
             n::SO_LINGER => {
                 let bytes: &[u8; 8] = value.first_chunk().ok_or(Errno::EINVAL)?;

@@ -5,6 +5,7 @@
 //! established connection costs one look-up, one lock and no allocation; acknowledgements travel with data where the
 //! application answers in time. Half-open and TIME-WAIT connections are small table entries without a socket.
 
+mod buffers;
 mod congestion;
 mod info;
 mod input;

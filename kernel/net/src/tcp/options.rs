@@ -19,6 +19,9 @@ pub(crate) struct TcpOptions {
     /// Bytes; Linux doubles what is set, and so do we.
     pub(crate) receive_buffer: usize,
     pub(crate) send_buffer: usize,
+    /// The application chose the size: it does not grow.
+    pub(crate) receive_fixed: bool,
+    pub(crate) send_fixed: bool,
     /// `TCP_USER_TIMEOUT`, 0 for none.
     pub(crate) user_timeout_ms: u32,
     pub(crate) syn_retries: u32,
@@ -46,8 +49,9 @@ impl Default for TcpOptions {
             keep_count: 9,
             linger_s: None,
             receive_buffer: 128 * 1024,
-            // Linux starts smaller and grows; a fixed bound is simpler and bounds memory.
             send_buffer: 128 * 1024,
+            receive_fixed: false,
+            send_fixed: false,
             user_timeout_ms: 0,
             syn_retries: 6,
             max_segment: None,

@@ -82,6 +82,7 @@ impl NetStack {
             protocol: protocol::TCP,
             ttl: header.ttl,
             tos: header.tos,
+            dont_fragment: true,
         };
         self.send_ip(path, packet, ip, now);
     }
@@ -374,7 +375,7 @@ impl Tcb {
     fn choose_window(&mut self, cx: &Context<'_>) -> u16 {
         let offered = self.offered_window();
         let free = self.free_window(cx);
-        let step = self.mss.min(cx.options.receive_buffer / 2);
+        let step = self.mss.min(self.receive_limit(cx.options) / 2);
         let window = if free >= offered + step {
             free
         } else {
@@ -390,8 +391,8 @@ impl Tcb {
     pub(super) fn window_update_due(&self, cx: &Context<'_>) -> bool {
         let offered = self.offered_window();
         let free = self.free_window(cx);
+        let half = self.receive_limit(cx.options) / 2;
         let gain = free.saturating_sub(offered);
-        gain >= (2 * self.mss).min(cx.options.receive_buffer / 2)
-            && (offered < cx.options.receive_buffer / 2)
+        gain >= (2 * self.mss).min(half) && offered < half
     }
 }

@@ -343,7 +343,7 @@ impl TcpSocket {
                 _ if !tcb.can_send() => return Err(Errno::EPIPE),
                 _ => {}
             }
-            let room = cx.options.send_buffer.saturating_sub(tcb.send.len());
+            let room = tcb.send_limit(cx.options).saturating_sub(tcb.send.len());
             let short = stack.tcp.is_short_of_memory(&stack.config) && tcb.send.len() >= 16 * 1024;
             if room == 0 || short {
                 tcb.wants_room = true;
@@ -382,8 +382,11 @@ impl TcpSocket {
             } else {
                 tcb.receive.read(dst, peek)?
             };
-            if !peek && tcb.is_synchronized() && !tcb.fin_received && tcb.window_update_due(cx) {
-                tcb.send_ack(cx);
+            if !peek && tcb.is_synchronized() && !tcb.fin_received {
+                tcb.note_read(cx, count);
+                if tcb.window_update_due(cx) {
+                    tcb.send_ack(cx);
+                }
             }
             tcb.settle_memory(stack);
             Ok(count)

@@ -9,6 +9,7 @@ use coracle_core::{Errno, PollEvents};
 use coracle_logic::timer_queue::TimerHandle;
 
 use super::TcpSocket;
+use super::buffers::Growth;
 use super::congestion::Congestion;
 use super::options::TcpOptions;
 use super::receive_queue::ReceiveQueue;
@@ -91,6 +92,7 @@ pub(super) struct Tcb {
     pub(super) rcv_scale: u8,
     pub(super) receive: ReceiveQueue,
     pub(super) fin_received: bool,
+    pub(super) growth: Growth,
 
     pub(super) ack_now: bool,
     /// Full segments that arrived since the last acknowledgement.
@@ -166,6 +168,7 @@ impl Tcb {
             rcv_scale: 0,
             receive: ReceiveQueue::default(),
             fin_received: false,
+            growth: Growth::default(),
             ack_now: false,
             unacked_bytes: 0,
             quick_acks: QUICK_ACKS,
@@ -231,9 +234,9 @@ impl Tcb {
     /// The application's share of the receive buffer that is free.
     pub(super) fn free_window(&self, cx: &Context<'_>) -> usize {
         let limit = if cx.stack.tcp.is_short_of_memory(&cx.stack.config) {
-            cx.options.receive_buffer.min(16 * 1024)
+            self.receive_limit(cx.options).min(16 * 1024)
         } else {
-            cx.options.receive_buffer
+            self.receive_limit(cx.options)
         };
         let scaled_most = usize::from(u16::MAX) << self.rcv_scale;
         limit.saturating_sub(self.receive.held()).min(scaled_most)
@@ -251,7 +254,7 @@ impl Tcb {
     /// Whether the application is told that it can write: a third of the buffer is free, as on Linux.
     pub(super) fn has_room(&self, options: &TcpOptions) -> bool {
         let queued = self.send.len();
-        let free = options.send_buffer.saturating_sub(queued);
+        let free = self.send_limit(options).saturating_sub(queued);
         free > 0 && free >= queued / 2 && self.unsent() < options.not_sent_low
     }
 
