@@ -18,6 +18,9 @@ const TASK: u16 = 24;
 const IST_SIZE: usize = 4096;
 const IST_COUNT: usize = 3;
 
+/// Offset of the I/O permission map: behind the end, there is none.
+const IO_MAP_NONE: u16 = 104;
+
 #[repr(C, packed(4))]
 struct TaskState {
     reserved0: u32,
@@ -36,9 +39,10 @@ struct Tables {
     stacks: [[u8; IST_SIZE]; IST_COUNT],
 }
 
+/// All zero until [`init`] fills them, so that they take no room in the image.
 static mut TABLES: [Tables; MAX_CPUS] = [const {
     Tables {
-        gdt: [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0, 0],
+        gdt: [0; 5],
         task: TaskState {
             reserved0: 0,
             stacks: [0; 3],
@@ -46,7 +50,7 @@ static mut TABLES: [Tables; MAX_CPUS] = [const {
             interrupt_stacks: [0; 7],
             reserved2: 0,
             reserved3: 0,
-            io_map: 104,
+            io_map: 0,
         },
         stacks: [[0; IST_SIZE]; IST_COUNT],
     }
@@ -78,6 +82,9 @@ pub(super) fn init(index: usize) {
     // others run. The descriptors describe a flat address space at the highest privilege.
     unsafe {
         let tables = &raw mut TABLES[index];
+        (*tables).gdt[1] = 0x00af_9b00_0000_ffff; // 64-bit code
+        (*tables).gdt[2] = 0x00cf_9300_0000_ffff; // data
+        (*tables).task.io_map = IO_MAP_NONE;
         for ist in 0..IST_COUNT {
             let top = (&raw mut (*tables).stacks[ist]).cast::<u8>().add(IST_SIZE) as u64;
             (*tables).task.interrupt_stacks[ist] = top;
