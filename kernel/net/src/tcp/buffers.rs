@@ -6,6 +6,7 @@
 
 use super::options::TcpOptions;
 use super::tcb::{Context, Tcb};
+use crate::stack::NetStack;
 
 /// No queue grows beyond this by itself (Linux: 4 MiB and 6 MiB).
 const LARGEST: usize = 4 << 20;
@@ -58,5 +59,30 @@ impl Tcb {
         }
         self.growth.read = 0;
         self.growth.round_began = cx.now;
+    }
+
+    /// Enters what this connection holds into the account of all, in steps, so that the shared counter is touched
+    /// rarely.
+    #[inline]
+    pub(super) fn settle_memory(&mut self, stack: &NetStack) {
+        use core::sync::atomic::Ordering;
+        const STEP: usize = 4096;
+        let held = self.send.len() + self.receive.held();
+        let is_stale = held + 2 * STEP <= self.charged || held == 0 && self.charged > 0;
+        if held > self.charged || is_stale {
+            let charge = held.next_multiple_of(STEP);
+            if charge > self.charged {
+                stack
+                    .tcp
+                    .memory
+                    .fetch_add(charge - self.charged, Ordering::Relaxed);
+            } else {
+                stack
+                    .tcp
+                    .memory
+                    .fetch_sub(self.charged - charge, Ordering::Relaxed);
+            }
+            self.charged = charge;
+        }
     }
 }

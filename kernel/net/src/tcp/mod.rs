@@ -18,6 +18,7 @@ mod rtt;
 mod send_queue;
 mod seq;
 mod socket;
+mod stream;
 mod table;
 mod tcb;
 mod timer;

@@ -395,4 +395,19 @@ impl Tcb {
         let gain = free.saturating_sub(offered);
         gain >= (2 * self.mss).min(half) && offered < half
     }
+
+    /// A link on the way carries less than we thought (RFC 1191). At least what every IP link must carry remains.
+    pub(super) fn shrink_segments(&mut self, cx: &Context<'_>, mtu: usize) {
+        let (headers, least) = if self.flow.remote.address.is_v4() {
+            (40, 552)
+        } else {
+            (60, 1280)
+        };
+        let mss = mtu.max(least) - headers;
+        if mss < self.mss {
+            self.mss = mss;
+            self.snd_nxt = self.snd_una;
+            self.output(cx);
+        }
+    }
 }

@@ -4,8 +4,6 @@
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 
-use coracle_core::io::{IoDst, IoSrc};
-use coracle_core::memory::Page;
 use coracle_core::packet::PacketBuf;
 use coracle_core::poll::PollSource;
 use coracle_core::sync::SpinLock;
@@ -20,13 +18,10 @@ use super::tcb::{Context, State, Tcb};
 use crate::address::{Address, Endpoint, Flow};
 use crate::icmp::DeliveryError;
 use crate::ports::{Binding, ephemeral_ports};
-use crate::socket::Shutdown;
 use crate::stack::{NetStack, Transport};
 
 /// Longest queue of connections to be accepted (`net.core.somaxconn`).
 const MAX_BACKLOG: usize = 4096;
-/// An answer within this time makes an exchange a conversation, which needs no quick acknowledgements.
-const CONVERSATION_NS: u64 = 40_000_000;
 
 /// What a socket is at the moment.
 pub(super) enum Role {
@@ -41,7 +36,7 @@ pub(super) struct Inner {
     /// The bound address, or the local end of the connection.
     local: Endpoint,
     /// In the port table under this port.
-    bound_port: Option<u16>,
+    pub(super) bound_port: Option<u16>,
     /// `connect` returned `EINPROGRESS` and its result has not been asked for.
     connecting: bool,
     pub(super) role: Role,
@@ -52,7 +47,7 @@ pub(crate) struct TcpSocket {
     pub(crate) poll: PollSource,
     /// Of the family `AF_INET6`.
     pub(crate) v6: bool,
-    me: Weak<Self>,
+    pub(super) me: Weak<Self>,
     pub(super) inner: SpinLock<Inner>,
 }
 
@@ -95,7 +90,7 @@ impl TcpSocket {
     }
 
     /// Runs `f` on the connection, if this is one.
-    fn with_tcb<R>(
+    pub(super) fn with_tcb<R>(
         &self,
         stack: &NetStack,
         now: u64,
@@ -115,7 +110,7 @@ impl TcpSocket {
         Some(f(tcb, &cx))
     }
 
-    fn notify(&self, events: PollEvents) {
+    pub(super) fn notify(&self, events: PollEvents) {
         if !events.is_empty() {
             self.poll.notify(events);
         }
@@ -292,179 +287,6 @@ impl TcpSocket {
         Err(Errno::EINPROGRESS)
     }
 
-    /// Queues bytes to be sent. `EAGAIN` if there is no room or the connection is not complete; `EPIPE` if this side
-    /// was closed. With `more`, the last segment waits for what follows (`MSG_MORE`).
-    pub(crate) fn send(
-        &self,
-        stack: &NetStack,
-        src: &mut IoSrc<'_>,
-        more: bool,
-        now: u64,
-    ) -> Result<usize> {
-        self.enqueue(stack, more, now, |tcb, room| {
-            let count = tcb.send.push(src, room)?;
-            Ok((count, src.remaining() > 0))
-        })
-    }
-
-    /// Queues part of a page without copying it; otherwise as `send`. Returns how much there was room for.
-    pub(crate) fn send_page(
-        &self,
-        stack: &NetStack,
-        page: &Page,
-        offset: usize,
-        len: usize,
-        more: bool,
-        now: u64,
-    ) -> Result<usize> {
-        self.enqueue(stack, more, now, |tcb, room| {
-            let count = len.min(room);
-            tcb.send.push_page(page.clone(), offset, count);
-            Ok((count, count < len))
-        })
-    }
-
-    fn enqueue(
-        &self,
-        stack: &NetStack,
-        more: bool,
-        now: u64,
-        push: impl FnOnce(&mut Tcb, usize) -> Result<(usize, bool)>,
-    ) -> Result<usize> {
-        self.with_tcb(stack, now, |tcb, cx| {
-            if let Some(error) = tcb.error.take() {
-                return Err(error);
-            }
-            match tcb.state {
-                State::SynSent | State::SynReceived => {
-                    tcb.wants_room = true;
-                    return Err(Errno::EAGAIN);
-                }
-                _ if !tcb.can_send() => return Err(Errno::EPIPE),
-                _ => {}
-            }
-            let room = tcb.send_limit(cx.options).saturating_sub(tcb.send.len());
-            let short = stack.tcp.is_short_of_memory(&stack.config) && tcb.send.len() >= 16 * 1024;
-            if room == 0 || short {
-                tcb.wants_room = true;
-                return Err(Errno::EAGAIN);
-            }
-            let (count, left) = push(tcb, room)?;
-            if left {
-                tcb.wants_room = true;
-            }
-            tcb.more_promised = more && !left;
-            if now < tcb.last_received + CONVERSATION_NS {
-                tcb.quick_acks = 0;
-            }
-            tcb.output(cx);
-            tcb.settle_memory(stack);
-            Ok(count)
-        })
-        .unwrap_or(Err(Errno::EPIPE))
-    }
-
-    /// Takes received bytes. `EAGAIN` if there are none yet, 0 at the end.
-    pub(crate) fn receive(
-        &self,
-        stack: &NetStack,
-        dst: &mut IoDst<'_>,
-        peek: bool,
-        discard: bool,
-        now: u64,
-    ) -> Result<usize> {
-        self.with_tcb(stack, now, |tcb, cx| {
-            if tcb.receive.len() == 0 {
-                return tcb.nothing_to_read(dst.remaining() == 0);
-            }
-            let count = if discard {
-                tcb.receive.discard(dst.remaining())
-            } else {
-                tcb.receive.read(dst, peek)?
-            };
-            if !peek && tcb.is_synchronized() && !tcb.fin_received {
-                tcb.note_read(cx, count);
-                if tcb.window_update_due(cx) {
-                    tcb.send_ack(cx);
-                }
-            }
-            tcb.settle_memory(stack);
-            Ok(count)
-        })
-        .unwrap_or(Err(Errno::ENOTCONN))
-    }
-
-    /// `shutdown(2)`.
-    pub(crate) fn shutdown(&self, stack: &NetStack, how: Shutdown, now: u64) -> Result<()> {
-        let mut inner = self.inner.lock();
-        if let Role::Listening(_) = inner.role {
-            if !how.read {
-                return Ok(());
-            }
-            let role = core::mem::replace(&mut inner.role, Role::Idle);
-            let port = inner.bound_port;
-            drop(inner);
-            if let (Some(me), Some(port)) = (self.me.upgrade(), port) {
-                stack.tcp.ports.update(&me, port, |b| b.listening = false);
-            }
-            if let Role::Listening(queues) = role {
-                stack.close_listener(queues, now);
-            }
-            self.notify(PollEvents::IN | PollEvents::HUP);
-            return Ok(());
-        }
-        drop(inner);
-        let events = self.with_tcb(stack, now, |tcb, cx| {
-            if matches!(tcb.state, State::SynSent | State::Closed) {
-                return Err(Errno::ENOTCONN);
-            }
-            let mut events = PollEvents::empty();
-            if how.read {
-                tcb.receive_shutdown = true;
-                events |= PollEvents::IN | PollEvents::RDNORM | PollEvents::RDHUP;
-            }
-            if how.write && !tcb.fin_queued {
-                tcb.close_sending(cx);
-                events |= PollEvents::OUT | PollEvents::WRNORM;
-            }
-            if tcb.fin_queued && (tcb.receive_shutdown || tcb.fin_received) {
-                events |= PollEvents::HUP;
-            }
-            Ok(events)
-        });
-        self.notify(events.unwrap_or(Err(Errno::ENOTCONN))?);
-        Ok(())
-    }
-
-    /// The last descriptor was closed.
-    pub(crate) fn close(&self, stack: &NetStack, now: u64) {
-        let mut inner = self.inner.lock();
-        let port = inner.bound_port.take();
-        let listening = matches!(inner.role, Role::Listening(_));
-        let queues = listening.then(|| core::mem::replace(&mut inner.role, Role::Idle));
-        drop(inner);
-        if let (Some(me), Some(port)) = (self.me.upgrade(), port) {
-            stack.tcp.ports.unbind(&me, port);
-        }
-        if let Some(Role::Listening(queues)) = queues {
-            stack.close_listener(queues, now);
-        }
-        self.with_tcb(stack, now, |tcb, cx| {
-            tcb.close(cx);
-            tcb.settle_memory(stack);
-        });
-    }
-
-    /// Ends the connection with a reset.
-    pub(super) fn abort(&self, stack: &NetStack, now: u64) {
-        let events = self.with_tcb(stack, now, |tcb, cx| {
-            let events = tcb.abort(cx);
-            tcb.settle_memory(stack);
-            events
-        });
-        self.notify(events.unwrap_or(PollEvents::empty()));
-    }
-
     /// Readiness.
     pub(crate) fn poll(&self) -> PollEvents {
         let mut inner = self.inner.lock();
@@ -616,107 +438,5 @@ impl Inner {
                 .ok_or(Errno::EADDRNOTAVAIL)?,
         };
         Ok((claimed, path))
-    }
-}
-
-impl Tcb {
-    /// What a read finds when no bytes are ready.
-    fn nothing_to_read(&mut self, wants_nothing: bool) -> Result<usize> {
-        if wants_nothing || self.fin_received {
-            return Ok(0);
-        }
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        match self.state {
-            State::Closed if !self.established => Err(Errno::ENOTCONN),
-            _ if self.at_end() => Ok(0),
-            _ => Err(Errno::EAGAIN),
-        }
-    }
-
-    /// The application sends nothing more.
-    fn close_sending(&mut self, cx: &Context<'_>) {
-        if !self.fin_queued {
-            self.fin_queued = true;
-            self.more_promised = false;
-            if self.is_synchronized() {
-                self.output(cx);
-            }
-        }
-    }
-
-    fn abort(&mut self, cx: &Context<'_>) -> PollEvents {
-        self.receive.clear();
-        if self.state == State::Closed {
-            return PollEvents::empty();
-        }
-        if self.is_synchronized() {
-            self.send_reset(cx);
-        }
-        self.finish(cx)
-    }
-
-    /// Nobody refers to the connection any more.
-    fn close(&mut self, cx: &Context<'_>) {
-        let unread = self.receive.len() > 0;
-        self.receive.clear();
-        if self.state == State::Closed {
-            return;
-        }
-        let hard = cx.options.linger_s == Some(0);
-        if !self.is_synchronized() || unread || hard {
-            // Unread data means the peer's bytes were lost: it must not take our FIN for success (RFC 2525, 2.17).
-            self.abort(cx);
-            return;
-        }
-        self.orphan = true;
-        self.receive_shutdown = true;
-        self.close_sending(cx);
-        if self.state == State::FinWait2 {
-            let timeout = u64::from(cx.options.fin_timeout_s) * 1_000_000_000;
-            self.give_up_at = cx.now + timeout;
-        }
-        self.schedule(cx);
-    }
-
-    /// A link on the way carries less than we thought (RFC 1191). At least what every IP link must carry remains.
-    fn shrink_segments(&mut self, cx: &Context<'_>, mtu: usize) {
-        let (headers, least) = if self.flow.remote.address.is_v4() {
-            (40, 552)
-        } else {
-            (60, 1280)
-        };
-        let mss = mtu.max(least) - headers;
-        if mss < self.mss {
-            self.mss = mss;
-            self.snd_nxt = self.snd_una;
-            self.output(cx);
-        }
-    }
-
-    /// Enters what this connection holds into the account of all, in steps, so that the shared counter is touched
-    /// rarely.
-    #[inline]
-    pub(super) fn settle_memory(&mut self, stack: &NetStack) {
-        use core::sync::atomic::Ordering;
-        const STEP: usize = 4096;
-        let held = self.send.len() + self.receive.held();
-        let is_stale = held + 2 * STEP <= self.charged || held == 0 && self.charged > 0;
-        if held > self.charged || is_stale {
-            let charge = held.next_multiple_of(STEP);
-            if charge > self.charged {
-                stack
-                    .tcp
-                    .memory
-                    .fetch_add(charge - self.charged, Ordering::Relaxed);
-            } else {
-                stack
-                    .tcp
-                    .memory
-                    .fetch_sub(self.charged - charge, Ordering::Relaxed);
-            }
-            self.charged = charge;
-        }
     }
 }

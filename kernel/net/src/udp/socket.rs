@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! UDP (RFC 768, `udp(7)`).
+//! A UDP socket (`udp(7)`).
 
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 
 use coracle_core::io::{IoDst, IoSrc};
 use coracle_core::packet::{HEADROOM, PacketBuf, TxPacket};
@@ -11,16 +10,13 @@ use coracle_core::poll::PollSource;
 use coracle_core::sync::SpinLock;
 use coracle_core::{Errno, PollEvents, Result};
 
-use crate::address::{Address, Endpoint, Flow};
-use crate::icmp::DeliveryError;
-use crate::ip::{IpHeader, IpMeta, checksum_in_place};
+use super::UdpOptions;
+use crate::address::{Address, Endpoint};
+use crate::ip::{IpHeader, checksum_in_place};
 use crate::link::Path;
-use crate::map::HashKey;
-use crate::ports::{Binding, PortTable};
+use crate::ports::Binding;
 use crate::socket::Shutdown;
 use crate::stack::{NetStack, Transport};
-use crate::wire::checksum::Sum;
-use crate::wire::dhcp::{CLIENT_PORT, SERVER_PORT};
 use crate::wire::protocol;
 use crate::wire::udp::{self, Udp};
 
@@ -31,64 +27,9 @@ const OVERHEAD: usize = 128;
 /// Payload that fits the smallest buffers of the packet pool.
 const SMALL: usize = 256;
 
-pub(crate) struct UdpTables {
-    ports: PortTable<UdpSocket>,
-}
-
-impl UdpTables {
-    pub(crate) fn new(key: HashKey) -> Self {
-        Self {
-            ports: PortTable::new(key),
-        }
-    }
-}
-
-/// Settings of a UDP socket (`socket(7)`, `ip(7)`).
-#[derive(Clone, Debug)]
-pub(crate) struct UdpOptions {
-    pub(crate) reuse_address: bool,
-    pub(crate) reuse_port: bool,
-    pub(crate) v6_only: bool,
-    pub(crate) broadcast: bool,
-    pub(crate) receive_buffer: usize,
-    pub(crate) send_buffer: usize,
-    pub(crate) ttl: u8,
-    pub(crate) multicast_ttl: u8,
-    pub(crate) multicast_loop: bool,
-    pub(crate) multicast_interface: Option<usize>,
-    pub(crate) tos: u8,
-    /// `IP_PMTUDISC_DO`: a datagram that would need fragments is refused.
-    pub(crate) dont_fragment: bool,
-    /// `IP_PKTINFO` and `IPV6_RECVPKTINFO`.
-    pub(crate) packet_info: bool,
-    /// Groups joined, each on an interface.
-    pub(crate) groups: Vec<(Address, usize)>,
-}
-
-impl Default for UdpOptions {
-    fn default() -> Self {
-        Self {
-            reuse_address: false,
-            reuse_port: false,
-            v6_only: false,
-            broadcast: false,
-            receive_buffer: 212_992,
-            send_buffer: 212_992,
-            ttl: 64,
-            multicast_ttl: 1,
-            multicast_loop: true,
-            multicast_interface: None,
-            tos: 0,
-            dont_fragment: false,
-            packet_info: false,
-            groups: Vec::new(),
-        }
-    }
-}
-
 /// A received datagram.
 pub(crate) struct Datagram {
-    buf: PacketBuf,
+    pub(super) buf: PacketBuf,
     pub(crate) source: Endpoint,
     pub(crate) destination: Address,
     /// Index of the interface it came in by, from 0.
@@ -103,7 +44,7 @@ impl Datagram {
 }
 
 /// Moves a small payload out of a large buffer, which has better uses than to wait in a queue.
-fn compact(buf: PacketBuf) -> PacketBuf {
+pub(super) fn compact(buf: PacketBuf) -> PacketBuf {
     if buf.len() > SMALL || buf.len() + buf.headroom() + buf.tailroom() <= 2 * SMALL {
         return buf;
     }
@@ -367,7 +308,7 @@ impl UdpSocket {
         Ok(received)
     }
 
-    fn deliver(&self, datagram: Datagram) -> bool {
+    pub(super) fn deliver(&self, datagram: Datagram) -> bool {
         let mut inner = self.inner.lock();
         let cost = datagram.cost();
         if inner.shutdown.read || inner.queued + cost > inner.options.receive_buffer {
@@ -381,7 +322,7 @@ impl UdpSocket {
     }
 
     /// Whether a packet to a group is for this socket.
-    fn wants_group(&self, group: Address, interface: usize) -> bool {
+    pub(super) fn wants_group(&self, group: Address, interface: usize) -> bool {
         let inner = self.inner.lock();
         let joined = inner
             .options
@@ -391,7 +332,7 @@ impl UdpSocket {
         joined || inner.local.address == group
     }
 
-    fn fail(&self, error: Errno) {
+    pub(super) fn fail(&self, error: Errno) {
         self.inner.lock().error = Some(error);
         self.poll
             .notify(READABLE | PollEvents::ERR | PollEvents::OUT);
@@ -486,118 +427,6 @@ impl Inner {
             reuse_port: self.options.reuse_port,
             listening: false,
             remote: self.peer,
-        }
-    }
-}
-
-impl NetStack {
-    /// A UDP packet has arrived.
-    pub(crate) fn input_udp(&self, meta: &IpMeta<'_>, mut buf: PacketBuf, now: u64) {
-        let Some(header) = Udp::parse(buf.data()) else {
-            self.counters.drop_malformed.bump();
-            return;
-        };
-        if !meta.checksum_valid && (header.has_checksum || !meta.destination.is_v4()) {
-            let data = &buf.data()[..header.len];
-            let sum = Sum::pseudo(meta.source, meta.destination, protocol::UDP, header.len);
-            if !sum.add(data).is_valid() {
-                self.counters.drop_checksum.bump();
-                return;
-            }
-        }
-        if header.destination == CLIENT_PORT
-            && header.source == SERVER_PORT
-            && self.input_dhcp(meta, &buf.data()[udp::HEADER..header.len], now)
-        {
-            return;
-        }
-        let local = Endpoint::new(meta.destination, header.destination);
-        let remote = Endpoint::new(meta.source, header.source);
-        let unicast = self.is_local(meta.destination);
-        if !unicast {
-            if !self.is_for_us(meta) {
-                self.counters.drop_not_for_us.bump();
-                return;
-            }
-            buf.truncate(header.len);
-            buf.trim_front(udp::HEADER);
-            self.deliver_to_many(meta, &buf, local, remote);
-            return;
-        }
-        let choose = || self.key.flow(&Flow { local, remote });
-        let Some(socket) = self.udp.ports.find(local, remote, false, choose) else {
-            self.counters.drop_no_socket.bump();
-            self.send_port_unreachable(meta, buf, now);
-            return;
-        };
-        buf.truncate(header.len);
-        buf.trim_front(udp::HEADER);
-        self.deliver_datagram(&socket, meta, buf, remote);
-    }
-
-    fn deliver_datagram(
-        &self,
-        socket: &UdpSocket,
-        meta: &IpMeta<'_>,
-        buf: PacketBuf,
-        source: Endpoint,
-    ) {
-        let datagram = Datagram {
-            buf: compact(buf),
-            source,
-            destination: meta.destination,
-            interface: meta.interface.index,
-        };
-        if socket.deliver(datagram) {
-            self.counters.udp_received.bump();
-        } else {
-            self.counters.drop_receive_full.bump();
-        }
-    }
-
-    /// Broadcast and multicast: every socket that fits gets a copy.
-    fn deliver_to_many(
-        &self,
-        meta: &IpMeta<'_>,
-        buf: &PacketBuf,
-        local: Endpoint,
-        remote: Endpoint,
-    ) {
-        let group = meta.destination.is_multicast();
-        for socket in self.udp.ports.find_all(local, remote) {
-            if group && !socket.wants_group(meta.destination, meta.interface.index) {
-                continue;
-            }
-            let mut copy = PacketBuf::new(0, buf.len());
-            copy.append(buf.len()).copy_from_slice(buf.data());
-            self.deliver_datagram(&socket, meta, copy, remote);
-        }
-    }
-
-    /// Members of a group on this machine get what this machine sends to it.
-    fn loop_back_copy(&self, path: &Path, packet: &TxPacket, header: IpHeader, now: u64) {
-        if path.interface.is_loopback() {
-            return;
-        }
-        let Some(lo) = self.interface(0) else { return };
-        let mut head = PacketBuf::new(HEADROOM, packet.head.len());
-        head.append(packet.head.len())
-            .copy_from_slice(packet.head.data());
-        let mut own = Path::new(lo.clone(), path.source, header.destination);
-        self.send_ip(&mut own, TxPacket::new(head), header, now);
-    }
-
-    /// A network error about a datagram of ours: reported on sockets that are connected to that peer, and on others
-    /// not at all, as on Linux without `IP_RECVERR`.
-    pub(crate) fn udp_error(&self, flow: &Flow, error: DeliveryError) {
-        let DeliveryError::Hard(errno) = error else {
-            return;
-        };
-        let socket = self.udp.ports.find(flow.local, flow.remote, false, || 0);
-        if let Some(socket) = socket
-            && socket.peer() == Ok(flow.remote)
-        {
-            socket.fail(errno);
         }
     }
 }

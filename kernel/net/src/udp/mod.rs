@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! UDP (RFC 768, `udp(7)`).
+
+mod input;
+mod socket;
+
+use alloc::vec::Vec;
+
+use crate::address::Address;
+use crate::map::HashKey;
+use crate::ports::PortTable;
+
+pub(crate) use socket::{UdpReceived, UdpSocket};
+
+/// UDP sockets by port.
+pub(crate) struct UdpTables {
+    ports: PortTable<UdpSocket>,
+}
+
+impl UdpTables {
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self {
+            ports: PortTable::new(key),
+        }
+    }
+}
+
+/// Settings of a UDP socket (`socket(7)`, `ip(7)`).
+#[derive(Clone, Debug)]
+pub(crate) struct UdpOptions {
+    pub(crate) reuse_address: bool,
+    pub(crate) reuse_port: bool,
+    pub(crate) v6_only: bool,
+    pub(crate) broadcast: bool,
+    pub(crate) receive_buffer: usize,
+    pub(crate) send_buffer: usize,
+    pub(crate) ttl: u8,
+    pub(crate) multicast_ttl: u8,
+    pub(crate) multicast_loop: bool,
+    pub(crate) multicast_interface: Option<usize>,
+    pub(crate) tos: u8,
+    /// `IP_PMTUDISC_DO`: a datagram that would need fragments is refused.
+    pub(crate) dont_fragment: bool,
+    /// `IP_PKTINFO` and `IPV6_RECVPKTINFO`.
+    pub(crate) packet_info: bool,
+    /// Groups joined, each on an interface.
+    pub(crate) groups: Vec<(Address, usize)>,
+}
+
+impl Default for UdpOptions {
+    fn default() -> Self {
+        Self {
+            reuse_address: false,
+            reuse_port: false,
+            v6_only: false,
+            broadcast: false,
+            receive_buffer: 212_992,
+            send_buffer: 212_992,
+            ttl: 64,
+            multicast_ttl: 1,
+            multicast_loop: true,
+            multicast_interface: None,
+            tos: 0,
+            dont_fragment: false,
+            packet_info: false,
+            groups: Vec::new(),
+        }
+    }
+}
