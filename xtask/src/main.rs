@@ -9,6 +9,7 @@ mod fuzz;
 mod paths;
 mod setup;
 mod sh;
+mod syscalls;
 mod test;
 
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ usage: cargo xtask COMMAND
                   stall   NUMBER guests one after the other, none of which may stall
   fuzz [TARGET [SECONDS]]
                   cargo-fuzz on one target, or on all in turn
+  syscalls [--check]
+                  docs/syscalls.md from the kernel's list; or only see whether it is up to date
 ";
 
 fn main() -> ExitCode {
@@ -62,6 +65,8 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["fuzz"] => fuzz::run(None, None),
         ["fuzz", target] => fuzz::run(Some(target), None),
         ["fuzz", target, seconds] => fuzz::run(Some(target), Some(seconds)),
+        ["syscalls"] => syscalls::write(),
+        ["syscalls", "--check"] => syscalls::check(),
         ["help" | "-h" | "--help"] => {
             print!("{USAGE}");
             Ok(())

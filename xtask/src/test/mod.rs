@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 
 use self::report::Report;
 use crate::build::{self, Flavour, KERNEL_TARGET};
-use crate::{paths, setup, sh};
+use crate::{paths, setup, sh, syscalls};
 
 /// The most one compiler or test command may take.
 const STEP_LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -110,6 +110,7 @@ fn check(report: &mut Report) -> Result<()> {
         ];
         sh_step(&mut build::cargo(args))
     })?;
+    report.step("docs: system calls", syscalls::check)?;
     report.step("lints: Go", || {
         GO_MODULES.iter().try_for_each(|module| {
             sh_step(sh::cmd(&go, ["vet", "./..."]).current_dir(paths::in_root(module)))
