@@ -44,6 +44,7 @@ mod link;
 mod loopback;
 mod map;
 mod netlink;
+mod packet;
 mod ports;
 mod raw;
 mod report;

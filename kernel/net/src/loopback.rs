@@ -7,9 +7,10 @@
 use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use coracle_core::packet::{Fragment, PacketBuf, TxPacket};
+use coracle_core::packet::{PacketBuf, TxPacket};
 use coracle_core::sync::SpinLock;
 
+use crate::packet::copy_fragment;
 use crate::stack::NetStack;
 
 /// Packets that may wait. TCP recovers from a drop, as on any network.
@@ -51,18 +52,6 @@ fn into_contiguous(packet: TxPacket) -> PacketBuf {
         copy_fragment(fragment, all.append(fragment.len()));
     }
     all
-}
-
-/// Copies a fragment's bytes to `out`, which is as long.
-pub(crate) fn copy_fragment(fragment: &Fragment, out: &mut [u8]) {
-    match fragment {
-        Fragment::Buffer {
-            buffer,
-            offset,
-            len,
-        } => out.copy_from_slice(&buffer.data()[*offset..*offset + *len]),
-        Fragment::Page { page, offset, .. } => page.read(*offset, out),
-    }
 }
 
 impl NetStack {

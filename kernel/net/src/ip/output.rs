@@ -10,7 +10,7 @@ use coracle_core::packet::{ChecksumOffload, HEADROOM, PacketBuf, TxPacket};
 
 use crate::address::Address;
 use crate::link::Path;
-use crate::loopback::copy_fragment;
+use crate::packet::copy_fragment;
 use crate::stack::NetStack;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet;

@@ -411,7 +411,9 @@ impl Tcb {
             return self.fail(cx, Errno::ECONNRESET);
         }
         if seq != self.rcv_nxt {
-            self.receive.push_early(seq, buf, fin);
+            // Received buffers are about half full when segments are.
+            let memory = 2 * self.receive_limit(cx.options);
+            self.receive.push_early(seq, buf, fin, memory);
             self.ack_now = true; // a duplicate acknowledgement tells the peer of the gap (RFC 5681, 4.2)
             return PollEvents::empty();
         }

@@ -12,12 +12,13 @@ use coracle_core::io::IoDst;
 use coracle_core::packet::PacketBuf;
 
 use super::seq::{after, before, distance, later, plus};
+use crate::packet::{compact, memory_of};
 use crate::wire::tcp::SackBlock;
 
 /// Payload up to this size is moved into the free end of the buffer before it.
 const MERGE: usize = 1024;
 /// Pieces kept out of order.
-const PIECES: usize = 256;
+const PIECES: usize = 1024;
 
 struct Piece {
     seq: u32,
@@ -39,6 +40,8 @@ pub(super) struct ReceiveQueue {
     /// Sorted, without overlap.
     early: VecDeque<Piece>,
     early_len: usize,
+    /// Memory they hold.
+    early_memory: usize,
     /// Where the last early piece was put, to report it first (RFC 2018, 4).
     latest: u32,
 }
@@ -77,8 +80,10 @@ impl ReceiveQueue {
         !self.early.is_empty()
     }
 
-    /// Keeps a piece whose first byte is not next. Drops it if it is there already or there are too many.
-    pub(super) fn push_early(&mut self, mut seq: u32, mut buf: PacketBuf, fin: bool) {
+    /// Keeps a piece whose first byte is not next. Drops it if it is there already, or if all pieces together would
+    /// hold more than `memory`.
+    pub(super) fn push_early(&mut self, mut seq: u32, buf: PacketBuf, fin: bool, memory: usize) {
+        let mut buf = compact(buf);
         let at = self.early.partition_point(|p| before(p.seq, seq));
         if let Some(previous) = at.checked_sub(1).map(|i| &self.early[i])
             && after(previous.end(), seq)
@@ -96,9 +101,10 @@ impl ReceiveQueue {
         if buf.is_empty() && !fin {
             return;
         }
-        if self.early.len() >= PIECES {
+        if self.early.len() >= PIECES || self.early_memory + memory_of(&buf) > memory {
             return;
         }
+        self.early_memory += memory_of(&buf);
         self.latest = seq;
         self.early_len += buf.len();
         self.early.insert(at, Piece { seq, buf, fin });
@@ -114,6 +120,7 @@ impl ReceiveQueue {
             }
             let (end, fin, mut buf) = (piece.end(), piece.fin, piece.buf);
             self.early_len -= buf.len();
+            self.early_memory -= memory_of(&buf);
             buf.trim_front(distance(piece.seq, next)); // what the last segment brought already
             if !buf.is_empty() {
                 self.push(buf);
@@ -198,5 +205,52 @@ impl ReceiveQueue {
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{Strategy, any, proptest};
+    use proptest::prop_assert_eq;
+
+    /// Pieces of a stream in any order, with repetitions and overlaps.
+    fn pieces() -> impl Strategy<Value = Vec<(usize, usize)>> {
+        proptest::collection::vec((0..500usize, 1..60usize), 1..80)
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_arrives_once_and_in_order(list in pieces(), start in any::<u32>()) {
+            let stream: Vec<u8> = (0..600usize).map(|n| u8::try_from(n % 251).unwrap()).collect();
+            let mut queue = ReceiveQueue::default();
+            let mut next = start;
+            // At the end each byte is offered once more, so that nothing is missing.
+            let again = (0..560).step_by(40).map(|at| (at, 40));
+            for (at, len) in list.into_iter().chain(again) {
+                let mut seq = plus(start, at);
+                let mut buf = PacketBuf::new(0, 2000);
+                buf.append(len).copy_from_slice(&stream[at..at + len]);
+                if before(seq, next) {
+                    buf.trim_front(distance(seq, next));
+                    seq = next;
+                }
+                if buf.is_empty() {
+                    continue;
+                }
+                if seq == next {
+                    next = plus(next, buf.len());
+                    queue.push(buf);
+                    next = queue.close_gap(next).0;
+                } else {
+                    queue.push_early(seq, buf, false, 1 << 20);
+                }
+                prop_assert_eq!(queue.len(), distance(start, next));
+            }
+            prop_assert_eq!((queue.early_len, queue.early_memory, queue.has_gap()), (0, 0, false));
+            let mut out = vec![0; 600];
+            let count = queue.read(&mut IoDst::kernel(&mut out), false).unwrap();
+            prop_assert_eq!(&out[..count], &stream[..distance(start, next)]);
+        }
     }
 }

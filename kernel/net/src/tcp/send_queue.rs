@@ -222,7 +222,7 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loopback::copy_fragment;
+    use crate::packet::copy_fragment;
     use proptest::prelude::{any, proptest};
     use proptest::prop_assert_eq;
 

@@ -4,11 +4,12 @@
 use coracle_core::packet::{HEADROOM, PacketBuf, TxPacket};
 
 use super::UdpSocket;
-use super::socket::{Datagram, compact};
+use super::socket::Datagram;
 use crate::address::{Endpoint, Flow};
 use crate::icmp::DeliveryError;
 use crate::ip::{IpHeader, IpMeta};
 use crate::link::Path;
+use crate::packet::compact;
 use crate::stack::NetStack;
 use crate::wire::checksum::Sum;
 use crate::wire::dhcp::{CLIENT_PORT, SERVER_PORT};

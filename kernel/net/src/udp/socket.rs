@@ -14,6 +14,7 @@ use super::UdpOptions;
 use crate::address::{Address, Endpoint};
 use crate::ip::{IpHeader, checksum_in_place};
 use crate::link::Path;
+use crate::packet::memory_of;
 use crate::ports::Binding;
 use crate::socket::Shutdown;
 use crate::stack::{NetStack, Transport};
@@ -24,8 +25,6 @@ use crate::wire::udp::{self, Udp};
 const LONGEST: usize = 65_535 - udp::HEADER - 20;
 /// What one queued datagram costs besides its payload: many empty datagrams must not be free.
 const OVERHEAD: usize = 128;
-/// Payload that fits the smallest buffers of the packet pool.
-const SMALL: usize = 256;
 
 /// A received datagram.
 pub(crate) struct Datagram {
@@ -39,18 +38,8 @@ pub(crate) struct Datagram {
 impl Datagram {
     /// Memory it holds.
     fn cost(&self) -> usize {
-        self.buf.headroom() + self.buf.len() + self.buf.tailroom() + OVERHEAD
+        memory_of(&self.buf) + OVERHEAD
     }
-}
-
-/// Moves a small payload out of a large buffer, which has better uses than to wait in a queue.
-pub(super) fn compact(buf: PacketBuf) -> PacketBuf {
-    if buf.len() > SMALL || buf.len() + buf.headroom() + buf.tailroom() <= 2 * SMALL {
-        return buf;
-    }
-    let mut small = PacketBuf::new(0, buf.len());
-    small.append(buf.len()).copy_from_slice(buf.data());
-    small
 }
 
 struct Inner {
