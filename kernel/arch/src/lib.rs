@@ -16,5 +16,8 @@ mod hosted;
 #[cfg(not(target_os = "none"))]
 pub use hosted::*;
 
+mod patience;
+pub use patience::Patience;
+
 /// Most CPUs the kernel starts.
 pub const MAX_CPUS: usize = 8;

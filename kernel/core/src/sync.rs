@@ -3,7 +3,8 @@
 //!
 //! Interrupts are off while kernel code runs, so a lock needs no interrupt-saving variant and is held for short,
 //! bounded work only. A CPU that waits serves TLB shootdowns meanwhile (`cpu::relax`), so holding a lock while waiting
-//! for another CPU to flush cannot deadlock. No lock is held across a sleep.
+//! for another CPU to flush cannot deadlock. No lock is held across a sleep. A lock that is not to be had for many
+//! seconds ends the kernel, with the place of the one who waits and what all CPUs do.
 //!
 //! Lock order (take from left to right, never back):
 //! file position -> file or socket -> network tables -> connection -> device queue -> address space -> run queue ->
@@ -11,9 +12,10 @@
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
+use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use coracle_arch::cpu;
+use coracle_arch::Patience;
 
 /// A mutual-exclusion lock that spins.
 #[derive(Default)]
@@ -51,15 +53,14 @@ impl<T> SpinLock<T> {
 impl<T: ?Sized> SpinLock<T> {
     /// Waits for the lock and takes it.
     #[inline]
+    #[track_caller]
     pub fn lock(&self) -> SpinGuard<'_, T> {
-        while self
+        if self
             .locked
-            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_err()
         {
-            while self.locked.load(Ordering::Relaxed) {
-                cpu::relax();
-            }
+            wait_for(&self.locked, Location::caller());
         }
         SpinGuard { lock: self }
     }
@@ -77,13 +78,25 @@ impl<T: ?Sized> SpinLock<T> {
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
+}
 
-    /// Unlocks a lock whose guard was forgotten; for crash reports only.
-    ///
-    /// # Safety
-    /// No other CPU may be using the value.
-    pub unsafe fn force_unlock(&self) {
-        self.locked.store(false, Ordering::Release);
+/// Waits until the lock is free and takes it.
+#[cold]
+fn wait_for(locked: &AtomicBool, place: &Location<'_>) {
+    let mut patience = Patience::new();
+    loop {
+        while locked.load(Ordering::Relaxed) {
+            assert!(
+                patience.wait(),
+                "the lock taken at {place} is held for ever"
+            );
+        }
+        if locked
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+        {
+            return;
+        }
     }
 }
 

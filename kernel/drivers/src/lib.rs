@@ -45,7 +45,7 @@ mod signal;
 mod testing;
 pub mod transport;
 
-pub use console::VirtioConsole;
+pub use console::{Port, VirtioConsole};
 pub use entropy::VirtioEntropy;
 pub use error::{DriverError, Reason};
 pub use net::{NetOptions, VirtioNet};

@@ -14,10 +14,11 @@ use coracle_core::memory::{self, space};
 use coracle_core::poll::Waiter;
 use coracle_core::sync::{Once, SpinLock};
 use coracle_core::{futex, signal, thread, time};
+use coracle_drivers::Port;
 
 use crate::{boot, entry, network, report};
 
-static PORT: Once<Arc<dyn CharDevice>> = Once::new();
+static PORT: Once<Arc<Port>> = Once::new();
 
 /// Longest line; a longer one is dropped.
 const LINE_MAX: usize = 4096;
@@ -27,7 +28,7 @@ struct Reader {
 }
 
 /// Opens the channel, if the machine has one.
-pub(crate) fn init(port: Option<Arc<dyn CharDevice>>) {
+pub(crate) fn init(port: Option<Arc<Port>>) {
     let Some(port) = port else { return };
     let reader = Arc::new(Reader {
         line: SpinLock::new(Vec::new()),
@@ -108,6 +109,22 @@ pub(crate) fn send(line: &str) {
                 if rest.is_empty() {
                     return;
                 }
+            }
+        }
+        None => report::serial(line),
+    }
+}
+
+/// Longest wait for the port at the end of the machine, when its lock may be held by a CPU that stopped.
+const LAST_WAIT_NS: u64 = 1_000_000_000;
+
+/// Sends the last line, whatever state the kernel is in.
+pub(crate) fn send_last(line: &str) {
+    match PORT.get() {
+        Some(port) => {
+            let sent = port.write_in_crash(line.as_bytes(), LAST_WAIT_NS);
+            if sent < line.len() {
+                report::serial(line);
             }
         }
         None => report::serial(line),

@@ -11,7 +11,7 @@ use coracle_core::random;
 use coracle_core::sync::{Once, SpinLock};
 use coracle_drivers::pci::{self, MsiMessage, PciConfig, PciHost};
 use coracle_drivers::{
-    Device, DriverError, NetOptions, VirtioConsole, VirtioNet, probe_mmio, probe_pci,
+    Device, DriverError, NetOptions, Port, VirtioConsole, VirtioNet, probe_mmio, probe_pci,
 };
 use coracle_platform::pci as ports;
 
@@ -29,7 +29,7 @@ const ENTROPY_TIMEOUT_NS: u64 = 20_000_000;
 pub(crate) struct Found {
     pub(crate) networks: Vec<Arc<VirtioNet>>,
     pub(crate) console: Arc<dyn CharDevice>,
-    pub(crate) control: Option<Arc<dyn CharDevice>>,
+    pub(crate) control: Option<Arc<Port>>,
 }
 
 static CONSOLE: Once<Arc<VirtioConsole>> = Once::new();

@@ -2,7 +2,7 @@
 //! The end of the application or of the kernel: say why, send what is left, reset the machine.
 
 use alloc::format;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coracle_core::exit::{self, ExitReason};
 use coracle_core::{memory, thread, time};
@@ -13,22 +13,26 @@ use crate::{control, devices, report};
 /// Longest time to send what the console holds.
 const DRAIN_NS: u64 = 2_000_000_000;
 
-static ENDING: AtomicBool = AtomicBool::new(false);
+/// The CPU that ends the machine, plus one.
+static ENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes this the place where applications end.
 pub(crate) fn init() {
     exit::set_handler(end);
 }
 
-/// Whether another CPU ends the machine already.
-pub(crate) fn is_first() -> bool {
-    !ENDING.swap(true, Ordering::SeqCst)
+/// Makes this CPU the one that ends the machine; stops it if another one does that already.
+pub(crate) fn begin() {
+    let me = coracle_arch::cpu::index() + 1;
+    if let Err(other) = ENDING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst)
+        && other != me
+    {
+        coracle_arch::cpu::stop();
+    }
 }
 
 fn end(reason: ExitReason) -> ! {
-    if !is_first() {
-        coracle_arch::cpu::stop();
-    }
+    begin();
     let now = time::now();
     let line = match reason {
         ExitReason::Exit(code) => {
@@ -90,7 +94,7 @@ pub(crate) fn out_of_memory_line(now: u64) -> alloc::string::String {
 
 /// Sends the last line and everything before it, and ends the machine.
 pub(crate) fn finish(line: &str) -> ! {
-    control::send(line);
+    control::send_last(line);
     devices::drain_console(DRAIN_NS);
     power::off()
 }

@@ -4,11 +4,13 @@
 
 use alloc::format;
 use alloc::string::String;
-use core::fmt::Write;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use coracle_abi::syscalls;
+use coracle_abi::{PAGE_SIZE, USER_END, syscalls};
 use coracle_arch::trap::Fault;
-use coracle_arch::{TrapFrame, layout};
+use coracle_arch::{TrapFrame, cpu, lapic, layout, paging};
+use coracle_core::sync::SpinLock;
 use coracle_core::{memory, thread, time, user};
 use coracle_platform::{power, serial};
 use log::{LevelFilter, Log, Metadata, Record};
@@ -94,78 +96,154 @@ pub(crate) fn application_backtrace(frame: &TrapFrame) {
 /// linked, to be looked up in `coracle-kernel.debug`.
 fn kernel_backtrace(stack: usize) {
     let text = layout::text();
+    let mut at = stack & !7;
     let mut shown = 0;
-    for n in 0..512 {
-        let at = stack + n * 8;
-        if at.is_multiple_of(memory::STACK_SIZE) && n > 0 {
-            break;
-        }
-        // SAFETY: the scan goes upwards from a live stack pointer; a stack ends at its guard page's multiple, and one
-        // that is not aligned so is followed by mapped image or another stack's guard, at which the fault ends it.
-        let word = unsafe { (at as *const usize).read_volatile() };
-        if text.contains(&word) {
-            let _ = writeln!(serial::Serial, "  {:#x}", word - layout::slide());
-            shown += 1;
-            if shown == 24 {
-                break;
+    let end = stack.saturating_add(memory::STACK_SIZE);
+    let mut is_mapped = is_kernel_memory(at);
+    while at < end && shown < 24 {
+        if at.is_multiple_of(PAGE_SIZE) {
+            // The end of the stack is the end of its last page; a stack that overflowed begins below its first.
+            let was_mapped = is_mapped;
+            is_mapped = is_kernel_memory(at);
+            if was_mapped && !is_mapped {
+                return;
             }
         }
+        if is_mapped {
+            // SAFETY: the page is mapped, and the word is only looked at.
+            let word = unsafe { (at as *const usize).read_volatile() };
+            if text.contains(&word) {
+                let _ = writeln!(serial::Serial, "  {:#x}", word - layout::slide());
+                shown += 1;
+            }
+        }
+        at += 8;
     }
 }
 
-fn kernel_failed(what: &str, stack: usize) -> ! {
-    if !end::is_first() {
-        coracle_arch::cpu::stop();
+/// Whether the kernel can read there. Before the final tables exist there is only the image.
+fn is_kernel_memory(at: usize) -> bool {
+    layout::image().contains(&at)
+        || paging::root() != 0 && at >= USER_END && paging::query(at).is_some()
+}
+
+/// The line that says how the machine ended. It needs neither heap nor stack, of which one may be what is missing.
+static LAST_LINE: SpinLock<FixedLine> = SpinLock::new(FixedLine {
+    bytes: [0; 2048],
+    len: 0,
+});
+
+/// Failures of this report itself.
+static FAILURES: AtomicUsize = AtomicUsize::new(0);
+
+fn kernel_failed(what: fmt::Arguments<'_>, stack: usize) -> ! {
+    end::begin();
+    if FAILURES.fetch_add(1, Ordering::Relaxed) > 0 {
+        let _ = writeln!(serial::Serial, "\nkernel panic while reporting one: {what}");
+        power::off();
     }
     let _ = writeln!(
         serial::Serial,
         "\nkernel panic on CPU {}: {what}",
-        coracle_arch::cpu::index()
+        cpu::index()
     );
     let _ = writeln!(serial::Serial, "return addresses on the stack, as linked:");
     kernel_backtrace(stack);
+    if let Some(mut line) = LAST_LINE.try_lock() {
+        line.describe(time::now(), what);
+        control::send_last(line.text());
+        devices::drain_console(500_000_000);
+    }
+    if cpu::online() > 1 {
+        lapic::ask_others();
+        wait_for_others();
+    }
     threads();
-    let now = time::now();
-    // Without a frame left, the panic is about memory, whatever it says.
-    let line = if memory::free_frames() == 0 && memory::total_frames() > 0 {
-        const OUT: &str = "\"reason\":\"out-of-memory\",\"code\":137,\"detail\":\"out of memory in the kernel; give the guest more with -m\"";
-        let mut line = FixedLine::new();
-        let _ = writeln!(line, "{{\"event\":\"exit\",\"t_ns\":{now},{OUT}}}");
-        line
-    } else {
-        let mut line = FixedLine::new();
-        let _ = write!(
-            line,
-            "{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"panic\",\"code\":134,\"detail\":\""
-        );
-        for c in what
-            .chars()
-            .take(1024)
-            .flat_map(char::escape_default)
-            .filter(|c| *c != '\'')
-        {
-            let _ = line.write_char(if c == '\\' { '/' } else { c });
-        }
-        let _ = line.write_str("\"}\n");
-        line
-    };
-    control::send(line.text());
-    devices::drain_console(500_000_000);
     power::off()
 }
 
-/// A line that needs no heap.
+/// Lets the other CPUs say what they do.
+fn wait_for_others() {
+    let end_ns = time::now() + 200_000_000;
+    while time::now() < end_ns {
+        core::hint::spin_loop();
+    }
+}
+
+/// An NMI: the VMM asks what a machine does that seems to hang, or a CPU that panics asks the others.
+#[unsafe(no_mangle)]
+fn on_nmi(frame: &TrapFrame) -> ! {
+    static REPORTING: SpinLock<()> = SpinLock::new(());
+    {
+        // One after the other, so that lines stay whole; a CPU that stopped in between is not waited for long.
+        let end_ns = time::now() + 50_000_000;
+        let mut turn = REPORTING.try_lock();
+        while turn.is_none() && time::now() < end_ns {
+            core::hint::spin_loop();
+            turn = REPORTING.try_lock();
+        }
+        describe_cpu(frame);
+    }
+    end::begin();
+    wait_for_others();
+    threads();
+    if let Some(mut line) = LAST_LINE.try_lock() {
+        line.describe(time::now(), format_args!("ended by an NMI"));
+        control::send_last(line.text());
+        devices::drain_console(500_000_000);
+    }
+    power::off()
+}
+
+fn describe_cpu(frame: &TrapFrame) {
+    let tid = thread::try_current().map_or(0, thread::Thread::tid);
+    let (index, at) = (cpu::index(), frame.instruction());
+    if frame.is_kernel() {
+        let at = at.wrapping_sub(layout::slide());
+        let _ = writeln!(
+            serial::Serial,
+            "CPU {index}: thread {tid} in the kernel at {at:#x}, return addresses:"
+        );
+        kernel_backtrace(frame.rsp);
+    } else {
+        let _ = writeln!(
+            serial::Serial,
+            "CPU {index}: thread {tid} in the application at {at:#x}"
+        );
+    }
+}
+
+/// A line of limited length.
 struct FixedLine {
     bytes: [u8; 2048],
     len: usize,
 }
 
+/// What follows the detail.
+const LINE_END: &str = "\"}\n";
+
 impl FixedLine {
-    const fn new() -> Self {
-        Self {
-            bytes: [0; 2048],
-            len: 0,
+    /// The exit line for a panic. A panic for want of memory is the application's end by exhaustion, not a defect.
+    fn describe(&mut self, now_ns: u64, what: fmt::Arguments<'_>) {
+        self.len = 0;
+        let _ = write!(
+            self,
+            "{{\"event\":\"exit\",\"t_ns\":{now_ns},\"reason\":\"panic\",\"code\":134,\"detail\":\""
+        );
+        let start = self.len;
+        let _ = write!(Escape(self), "{what}");
+        // What the standard library says when an allocation fails.
+        if self.text()[start..].contains("memory allocation of ") {
+            self.len = 0;
+            let _ = write!(
+                self,
+                "{{\"event\":\"exit\",\"t_ns\":{now_ns},\"reason\":\"out-of-memory\",\"code\":137,\"detail\":\
+                 \"out of memory: the kernel has no more ({} of {} KiB are free); give the guest more with -m",
+                memory::free_frames() * 4,
+                memory::total_frames() * 4,
+            );
         }
+        let _ = self.write_str(LINE_END);
     }
 
     fn text(&self) -> &str {
@@ -174,13 +252,12 @@ impl FixedLine {
 }
 
 impl Write for FixedLine {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        // Three bytes are kept for the end of the line.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = self.bytes.len() - self.len;
-        let room = if text == "\"}\n" {
+        let room = if text == LINE_END {
             room
         } else {
-            room.saturating_sub(3)
+            room.saturating_sub(LINE_END.len())
         };
         let text = text.get(..text.len().min(room)).unwrap_or("");
         self.bytes[self.len..self.len + text.len()].copy_from_slice(text.as_bytes());
@@ -189,27 +266,53 @@ impl Write for FixedLine {
     }
 }
 
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    let mut line = FixedLine::new();
-    if let Some(place) = info.location() {
-        let _ = write!(line, "{}:{}: ", place.file(), place.line());
+/// Makes text fit into a JSON string, by showing what does not as something else.
+struct Escape<'a>(&'a mut FixedLine);
+
+impl Write for Escape<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| {
+            self.0.write_char(match c {
+                '"' => '\'',
+                '\\' => '/',
+                ' '..='~' => c,
+                _ => ' ',
+            })
+        })
     }
-    let _ = write!(line, "{}", info.message());
-    let here = 0usize;
-    kernel_failed(line.text(), (&raw const here) as usize & !7)
 }
 
-/// A fault in the kernel's own code, or an NMI.
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let here = 0usize;
+    let stack = (&raw const here) as usize;
+    let what = info.message();
+    match info.location() {
+        Some(place) => kernel_failed(
+            format_args!("{}:{}: {what}", place.file(), place.line()),
+            stack,
+        ),
+        None => kernel_failed(format_args!("{what}"), stack),
+    }
+}
+
+/// A fault in the kernel's own code.
 #[unsafe(no_mangle)]
 fn on_kernel_fault(frame: &TrapFrame, fault: Fault) -> ! {
-    let mut line = FixedLine::new();
-    let _ = write!(
-        line,
-        "{fault:x?} at {:#x} (as linked {:#x}), stack {:#x}",
-        frame.rip,
-        frame.rip.wrapping_sub(layout::slide()),
-        frame.rsp
-    );
-    kernel_failed(line.text(), frame.rsp & !7)
+    let (at, stack) = (frame.rip.wrapping_sub(layout::slide()), frame.rsp);
+    // A touch near the stack pointer where nothing is mapped is the guard page.
+    let touched = match fault {
+        Fault::Page { address, .. } => address,
+        _ => stack,
+    };
+    let overflow = touched.abs_diff(stack) < PAGE_SIZE && !is_kernel_memory(touched);
+    let kind = if overflow {
+        "kernel stack overflow: "
+    } else {
+        ""
+    };
+    kernel_failed(
+        format_args!("{kind}{fault:x?} at {at:#x} as linked, stack {stack:#x}"),
+        stack,
+    )
 }

@@ -175,6 +175,7 @@ boot_pd_high:   .zero 4096
     .section .bss.boot_stack, "aw", @nobits
     .align 16
 boot_stack:     .zero 32768
+    .global boot_stack_top
 boot_stack_top:
     .section .boot, "awx", @progbits
     # Offsets from the start of the section: Intel syntax takes one symbol in an operand.

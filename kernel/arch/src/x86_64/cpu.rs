@@ -117,8 +117,9 @@ pub fn serve_interrupts() {
     unsafe { asm!("sti; nop; cli", options(nostack)) };
 }
 
-/// Stops this CPU for ever.
+/// Stops this CPU for ever. Others do not wait for it to flush its translations.
 pub fn stop() -> ! {
+    super::paging::enter_idle();
     loop {
         // SAFETY: with interrupts off only an NMI ends the halt.
         unsafe { asm!("cli; hlt", options(nomem, nostack)) };

@@ -12,6 +12,7 @@ const SPURIOUS: usize = 0xf0;
 const COMMAND_LOW: usize = 0x300;
 const COMMAND_HIGH: usize = 0x310;
 const TIMER: usize = 0x320;
+const LINT1: usize = 0x360;
 const INITIAL_COUNT: usize = 0x380;
 const CURRENT_COUNT: usize = 0x390;
 const DIVIDE: usize = 0x3e0;
@@ -64,6 +65,7 @@ pub(super) fn enable() {
     write(TASK_PRIORITY, 0);
     write(SPURIOUS, 0x100 | u32::from(SPURIOUS_VECTOR));
     write(DIVIDE, 0b1011); // by 1
+    write(LINT1, 0b100 << 8); // the line by which a VMM sends an NMI
     let mode = if cpu::features().tsc_deadline {
         0b10 << 17
     } else {
@@ -114,6 +116,11 @@ pub fn end_of_interrupt() {
 #[must_use]
 pub fn id() -> u32 {
     read(ID) >> 24
+}
+
+/// Sends an NMI to all other CPUs: each says what it does and stops.
+pub fn ask_others() {
+    write(COMMAND_LOW, 0xc_4400);
 }
 
 /// Sends a command to the CPU with APIC identifier `target`.

@@ -425,11 +425,15 @@ pub fn flush(range: Range<usize>) {
             smp::interrupt(other, smp::FLUSH_VECTOR);
         }
     }
+    let mut patience = crate::Patience::new();
     for other in (0..online).filter(|n| *n != me) {
         while cpu::FLUSH_PENDING[other].load(Ordering::Acquire)
             && !IDLE[other].load(Ordering::SeqCst)
         {
-            cpu::relax();
+            assert!(
+                patience.wait(),
+                "CPU {other} does not flush its translations"
+            );
         }
     }
 }

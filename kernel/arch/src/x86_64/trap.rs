@@ -2,13 +2,15 @@
 //! Traps and the system-call door: from the CPU to four upcalls and back.
 //!
 //! A trap enters on an interrupt stack. Its stub saves the registers there, then moves the frame: below the interrupted
-//! stack pointer if kernel code was interrupted (the idle loop, or a copy that faults), else to the top of the running
-//! thread's kernel stack. From then on the handler may switch threads.
+//! stack pointer if an interrupt met kernel code (the idle loop), else to the top of the running thread's kernel stack.
+//! From then on the handler may switch threads. A fault of kernel code stays where it is: it is a copy that meets a
+//! missing page, which is over at once, or the end of the kernel, whose stack may be what failed.
 //!
 //! `syscall` works at the highest privilege as well: it loads CS and SS from `STAR`, masks flags, and jumps; it saves no
 //! stack pointer. There is no matching return, so the way back is a jump.
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{cpu, descriptors, layout};
 
@@ -177,8 +179,10 @@ unsafe extern "Rust" {
     safe fn on_irq(frame: &mut TrapFrame, vector: u8);
     /// A fault of the application.
     safe fn on_fault(frame: &mut TrapFrame, fault: Fault);
-    /// A fault of the kernel itself, or an NMI: never returns.
+    /// A fault of the kernel itself: never returns. Runs on a stack of its own.
     safe fn on_kernel_fault(frame: &TrapFrame, fault: Fault) -> !;
+    /// An NMI: somebody asks what this CPU does. Never returns. Little stack is left.
+    safe fn on_nmi(frame: &TrapFrame) -> !;
 }
 
 global_asm!(
@@ -246,7 +250,10 @@ trap_common:
     lea rcx, [rip + __text_end]
     cmp rax, rcx
     jae 1f
-    mov rdi, [rsi + 160]                # kernel code: continue below its stack
+    mov rdi, rsi
+    cmp qword ptr [rsi + 120], 32
+    jb 3f                               # kernel code: an exception stays here
+    mov rdi, [rsi + 160]                # an interrupt continues below the stack
     and rdi, -16
     jmp 2f
 1:  mov rdi, gs:[8]                     # application: the thread's kernel stack
@@ -259,7 +266,7 @@ trap_common:
     mov [rdi + at], rax
     .set at, at + 8
     .endr
-    xor ebp, ebp
+3:  xor ebp, ebp
     call trap_rust
     # Fall through: `rsp` is at the frame.
     .global trap_return
@@ -329,6 +336,9 @@ extern "C" fn trap_rust(frame: &mut TrapFrame) {
         on_irq(frame, vector);
         return;
     }
+    if vector == 2 {
+        on_nmi(frame);
+    }
     let fault = match vector {
         0 => Fault::Divide,
         1 => Fault::Debug,
@@ -352,12 +362,44 @@ extern "C" fn trap_rust(frame: &mut TrapFrame) {
             frame.rip = landing;
             return;
         }
-        on_kernel_fault(frame, fault);
+        kernel_fault(frame, fault);
     }
-    if matches!(fault, Fault::Other(2 | 8 | 18)) || descriptors::on_interrupt_stack(frame.rsp) {
-        on_kernel_fault(frame, fault);
+    if matches!(fault, Fault::Other(8 | 18)) || descriptors::on_interrupt_stack(frame.rsp) {
+        kernel_fault(frame, fault);
     }
     on_fault(frame, fault);
+}
+
+/// Hands a fault of the kernel over on the stack that served boot: the running one may be what failed, and interrupt
+/// stacks are small.
+fn kernel_fault(frame: &TrapFrame, fault: Fault) -> ! {
+    unsafe extern "C" {
+        static boot_stack_top: u8;
+    }
+    /// The CPU that uses the boot stack for this, plus one.
+    static OWNER: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn enter(frame: &TrapFrame, fault: &Fault) -> ! {
+        on_kernel_fault(frame, *fault)
+    }
+
+    let me = cpu::index() + 1;
+    match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => {}
+        Err(owner) if owner == me => cpu::reset(), // the report failed as well
+        Err(_) => cpu::stop(),
+    }
+    // SAFETY: boot is over or this is its end, so nobody else uses the boot stack; the present one keeps `frame` and
+    // `fault` and is not returned to.
+    unsafe {
+        asm!(
+            "mov rsp, {stack}", "xor ebp, ebp", "call {enter}", "ud2",
+            stack = in(reg) &raw const boot_stack_top,
+            enter = sym enter,
+            in("rdi") core::ptr::from_ref(frame),
+            in("rsi") &raw const fault,
+            options(noreturn),
+        )
+    }
 }
 
 fn fault_address() -> usize {
