@@ -75,7 +75,13 @@ fn peek(at: usize) -> Option<u32> {
 
 /// `FUTEX_WAIT_BITSET`: sleeps while the word is `expected`. `EAGAIN` if it is something else, `ETIMEDOUT` after
 /// `deadline_ns` of the monotonic clock, `EINTR` for a signal.
-pub fn wait(at: usize, shared: bool, expected: u32, bits: u32, deadline_ns: Option<u64>) -> Result<()> {
+pub fn wait(
+    at: usize,
+    shared: bool,
+    expected: u32,
+    bits: u32,
+    deadline_ns: Option<u64>,
+) -> Result<()> {
     let key = key(at, shared)?;
     if bits == 0 {
         return Err(Errno::EINVAL);
@@ -247,7 +253,12 @@ pub fn requeue(
 
 /// `FUTEX_WAKE_OP`: changes the word at `at2` as `operation` says, wakes waiters of `at`, and those of `at2` if the old
 /// value meets the comparison in `operation`.
-pub fn wake_op([at, at2]: [usize; 2], shared: bool, [count, count2]: [usize; 2], operation: u32) -> Result<usize> {
+pub fn wake_op(
+    [at, at2]: [usize; 2],
+    shared: bool,
+    [count, count2]: [usize; 2],
+    operation: u32,
+) -> Result<usize> {
     check(at)?;
     check(at2)?;
     let sign_extend = |v: u32| (v << 20).cast_signed() >> 20;
@@ -279,7 +290,12 @@ pub fn wake_op([at, at2]: [usize; 2], shared: bool, [count, count2]: [usize; 2],
         _ => return Err(Errno::ENOSYS),
     };
     let woken = wake(at, shared, u32::MAX, count)?;
-    Ok(woken + if met { wake(at2, shared, u32::MAX, count2)? } else { 0 })
+    Ok(woken
+        + if met {
+            wake(at2, shared, u32::MAX, count2)?
+        } else {
+            0
+        })
 }
 
 /// Changes a word of the application in one step and returns what was there. `EFAULT` if it cannot be written.

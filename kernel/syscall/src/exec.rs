@@ -77,13 +77,22 @@ fn random_pages(limit: u64) -> usize {
 /// Loads the program at `path` with its arguments and environment. The address space must be empty.
 pub fn load(path: &str, args: &[&[u8]], env: &[&[u8]]) -> Result<Loaded, ExecError> {
     let name = find_program(path, env);
-    let fail = |status: u8, why: String| ExecError { status, message: format!("{name}: {why}") };
+    let fail = |status: u8, why: String| ExecError {
+        status,
+        message: format!("{name}: {why}"),
+    };
     let from_errno = |error: Errno, what: &str| {
-        let status = if matches!(error, Errno::ENOENT | Errno::ENOTDIR) { 127 } else { 126 };
+        let status = if matches!(error, Errno::ENOENT | Errno::ENOTDIR) {
+            127
+        } else {
+            126
+        };
         fail(status, format!("{what}: {error}"))
     };
     let (file, plan) = open_program(&name).map_err(|error| match error {
-        OpenError::Errno(Errno::ENOENT) => fail(127, String::from("not found in the root file system")),
+        OpenError::Errno(Errno::ENOENT) => {
+            fail(127, String::from("not found in the root file system"))
+        }
         OpenError::Errno(error) => from_errno(error, "cannot be opened"),
         OpenError::Elf(error) => fail(126, format!("{error}")),
     })?;
@@ -94,7 +103,8 @@ pub fn load(path: &str, args: &[&[u8]], env: &[&[u8]]) -> Result<Loaded, ExecErr
     space::set_top(map_top & !(PAGE_SIZE - 1));
     let bias = if plan.position_independent {
         let align = usize_from(plan.base_align());
-        (0x5555_5555_4000 + random_pages(1 << 40)).next_multiple_of(align) - usize_from(plan.min_vaddr)
+        (0x5555_5555_4000 + random_pages(1 << 40)).next_multiple_of(align)
+            - usize_from(plan.min_vaddr)
     } else {
         0
     };
@@ -105,9 +115,10 @@ pub fn load(path: &str, args: &[&[u8]], env: &[&[u8]]) -> Result<Loaded, ExecErr
     let (mut entry, mut interpreter_base) = (bias + usize_from(plan.entry), 0);
     if let Kind::Dynamic { interp } = &plan.kind {
         let (file, loader) = open_program(interp).map_err(|error| match error {
-            OpenError::Errno(Errno::ENOENT) => {
-                fail(127, format!("its dynamic loader {interp} is not in the root file system"))
-            }
+            OpenError::Errno(Errno::ENOENT) => fail(
+                127,
+                format!("its dynamic loader {interp} is not in the root file system"),
+            ),
             OpenError::Errno(error) => from_errno(error, "its dynamic loader cannot be opened"),
             OpenError::Elf(error) => fail(126, format!("its dynamic loader {interp}: {error}")),
         })?;
@@ -121,15 +132,18 @@ pub fn load(path: &str, args: &[&[u8]], env: &[&[u8]]) -> Result<Loaded, ExecErr
             align: usize_from(loader.base_align()),
             area: Area::anonymous(Protection::empty(), ""),
         };
-        let base = space::map(request).map_err(|error| from_errno(error, "its dynamic loader cannot be mapped"))?;
+        let base = space::map(request)
+            .map_err(|error| from_errno(error, "its dynamic loader cannot be mapped"))?;
         interpreter_base = base - usize_from(loader.min_vaddr);
         map_segments(&file, &loader, interpreter_base)
             .map_err(|error| from_errno(error, "its dynamic loader cannot be mapped"))?;
         entry = interpreter_base + usize_from(loader.entry);
     }
 
-    let mut stack_area =
-        Area { grows_down: true, ..Area::anonymous(Protection::READ | Protection::WRITE, "[stack]") };
+    let mut stack_area = Area {
+        grows_down: true,
+        ..Area::anonymous(Protection::READ | Protection::WRITE, "[stack]")
+    };
     if plan.gnu_stack_exec {
         stack_area.protection |= Protection::EXECUTE;
     }
@@ -144,8 +158,17 @@ pub fn load(path: &str, args: &[&[u8]], env: &[&[u8]]) -> Result<Loaded, ExecErr
     };
     space::map(request).map_err(|error| from_errno(error, "no stack"))?;
     let vdso_at = vdso::map(0).map_err(|error| from_errno(error, "no vDSO"))?;
-    let image = build_stack(stack_top, &name, args, env, &plan, bias, interpreter_base, vdso_at)
-        .map_err(|error| fail(126, format!("{error}")))?;
+    let image = build_stack(
+        stack_top,
+        &name,
+        args,
+        env,
+        &plan,
+        bias,
+        interpreter_base,
+        vdso_at,
+    )
+    .map_err(|error| fail(126, format!("{error}")))?;
     let stack = usize_from(image.sp);
     user::write_all(stack, &image.bytes).map_err(|error| from_errno(error, "its first stack"))?;
     *PROGRAM.lock() = Some(ProgramInfo {
@@ -160,10 +183,9 @@ pub fn load(path: &str, args: &[&[u8]], env: &[&[u8]]) -> Result<Loaded, ExecErr
 }
 
 fn code_range(plan: &LoadPlan, bias: usize) -> core::ops::Range<usize> {
-    plan.segments
-        .iter()
-        .find(|s| s.execute)
-        .map_or(0..0, |s| bias + usize_from(s.vaddr)..bias + usize_from(s.vaddr + s.memsz))
+    plan.segments.iter().find(|s| s.execute).map_or(0..0, |s| {
+        bias + usize_from(s.vaddr)..bias + usize_from(s.vaddr + s.memsz)
+    })
 }
 
 /// The path of the program: as given if it has a slash, else the first match in `PATH`.
@@ -192,7 +214,11 @@ enum OpenError {
 
 fn open_file(path: &str) -> Result<Arc<OpenFile>> {
     let process = process();
-    process.vfs.open(&process.working_directory(), path.as_bytes(), &OpenRequest::new(g::O_RDONLY))
+    process.vfs.open(
+        &process.working_directory(),
+        path.as_bytes(),
+        &OpenRequest::new(g::O_RDONLY),
+    )
 }
 
 /// Opens an executable and reads what it wants.
@@ -205,9 +231,14 @@ fn open_program(path: &str) -> Result<(Arc<OpenFile>, LoadPlan), OpenError> {
     let mut wanted = PAGE_SIZE;
     loop {
         let mut head = alloc::vec![0; wanted];
-        let got = file.file().read_at(0, &mut IoDst::kernel(&mut head)).map_err(OpenError::Errno)?;
+        let got = file
+            .file()
+            .read_at(0, &mut IoDst::kernel(&mut head))
+            .map_err(OpenError::Errno)?;
         match elf::parse(&head[..got], metadata.size) {
-            Err(ElfError::NeedBytes { bytes, .. }) if usize_from(bytes) > wanted => wanted = usize_from(bytes),
+            Err(ElfError::NeedBytes { bytes, .. }) if usize_from(bytes) > wanted => {
+                wanted = usize_from(bytes)
+            }
             Err(error) => return Err(OpenError::Elf(error)),
             Ok(plan) => {
                 plan.require(Machine::X86_64).map_err(OpenError::Elf)?;
@@ -227,10 +258,17 @@ fn map_segments(file: &Arc<OpenFile>, plan: &LoadPlan, bias: usize) -> Result<()
         let pages = segment.pages();
         let (start, end) = (bias + usize_from(pages.start), bias + usize_from(pages.end));
         let lead = segment.vaddr - pages.start;
-        let file_end = bias + usize_from((segment.vaddr + segment.filesz).next_multiple_of(u64_from(PAGE_SIZE)));
+        let file_end = bias
+            + usize_from((segment.vaddr + segment.filesz).next_multiple_of(u64_from(PAGE_SIZE)));
         if segment.filesz > 0 {
-            let backing = Backing::File { file: file.clone(), offset: segment.file_offset - lead };
-            let area = Area { backing, ..Area::anonymous(protection, "") };
+            let backing = Backing::File {
+                file: file.clone(),
+                offset: segment.file_offset - lead,
+            };
+            let area = Area {
+                backing,
+                ..Area::anonymous(protection, "")
+            };
             map_at(start, file_end - start, area)?;
         }
         let zero_from = if segment.filesz > 0 { file_end } else { start };
@@ -247,11 +285,21 @@ fn map_segments(file: &Arc<OpenFile>, plan: &LoadPlan, bias: usize) -> Result<()
 }
 
 fn map_at(at: usize, len: usize, area: Area) -> Result<()> {
-    let request = MapRequest { hint: at, len, fixed: Some(true), low: false, align: PAGE_SIZE, area };
+    let request = MapRequest {
+        hint: at,
+        len,
+        fixed: Some(true),
+        low: false,
+        align: PAGE_SIZE,
+        area,
+    };
     space::map(request).map(|_| ())
 }
 
-#[expect(clippy::too_many_arguments, reason = "each is one fact for the auxiliary vector")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is one fact for the auxiliary vector"
+)]
 fn build_stack(
     top: usize,
     name: &str,
@@ -268,8 +316,18 @@ fn build_stack(
     let mut auxv: Vec<(u64, u64)> = Vec::new();
     let mut add = |kind: u32, value: u64| auxv.push((u64::from(kind), value));
     add(at::AT_SYSINFO_EHDR, u64_from(vdso_at));
-    add(at::AT_HWCAP, u64::from(coracle_core::thread::hardware_capabilities()));
-    add(at::AT_HWCAP2, if coracle_core::thread::has_fsgsbase() { 2 } else { 0 });
+    add(
+        at::AT_HWCAP,
+        u64::from(coracle_core::thread::hardware_capabilities()),
+    );
+    add(
+        at::AT_HWCAP2,
+        if coracle_core::thread::has_fsgsbase() {
+            2
+        } else {
+            0
+        },
+    );
     add(at::AT_PAGESZ, u64_from(PAGE_SIZE));
     add(at::AT_CLKTCK, 100);
     if let Some(phdr) = plan.phdr_vaddr {
@@ -285,7 +343,10 @@ fn build_stack(
     add(at::AT_GID, gid.into());
     add(at::AT_EGID, gid.into());
     add(at::AT_SECURE, 0);
-    add(at::AT_MINSIGSTKSZ, u64_from(coracle_core::signal::frame_bytes()));
+    add(
+        at::AT_MINSIGSTKSZ,
+        u64_from(coracle_core::signal::frame_bytes()),
+    );
     stack::build(&StackInput {
         top: u64_from(top),
         max_len: u64_from(STACK_START_BYTES - 2 * PAGE_SIZE),

@@ -13,7 +13,12 @@ use crate::process::process;
 
 /// `EINVAL` for unknown bits; `PROT_GROWSDOWN` and `PROT_GROWSUP` are for stacks and change nothing here.
 fn protection(bits: u32) -> Result<Protection> {
-    let known = g::PROT_READ | g::PROT_WRITE | g::PROT_EXEC | g::PROT_GROWSDOWN | g::PROT_GROWSUP | g::PROT_SEM;
+    let known = g::PROT_READ
+        | g::PROT_WRITE
+        | g::PROT_EXEC
+        | g::PROT_GROWSDOWN
+        | g::PROT_GROWSUP
+        | g::PROT_SEM;
     if bits & !known != 0 {
         return Err(Errno::EINVAL);
     }
@@ -21,7 +26,14 @@ fn protection(bits: u32) -> Result<Protection> {
 }
 
 /// `mmap(2)`
-pub(crate) fn mmap(at: usize, len: usize, bits: u32, flags: u32, fd: Fd, offset: usize) -> Result<usize> {
+pub(crate) fn mmap(
+    at: usize,
+    len: usize,
+    bits: u32,
+    flags: u32,
+    fd: Fd,
+    offset: usize,
+) -> Result<usize> {
     if !offset.is_multiple_of(PAGE_SIZE) || len == 0 {
         return Err(Errno::EINVAL);
     }
@@ -37,14 +49,22 @@ pub(crate) fn mmap(at: usize, len: usize, bits: u32, flags: u32, fd: Fd, offset:
     let backing = if flags & g::MAP_ANONYMOUS != 0 {
         if shared {
             // The memory belongs to an object of its own, which outlives advice and can be mapped again by mremap.
-            let len = len.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;
-            Backing::File { file: crate::fd::shared_memory(u64_from(len))?, offset: 0 }
+            let len = len
+                .checked_next_multiple_of(PAGE_SIZE)
+                .ok_or(Errno::ENOMEM)?;
+            Backing::File {
+                file: crate::fd::shared_memory(u64_from(len))?,
+                offset: 0,
+            }
         } else {
             Backing::Anonymous
         }
     } else {
         let file = process().file(fd)?;
-        offset.checked_add(len).filter(|end| isize::try_from(*end).is_ok()).ok_or(Errno::EOVERFLOW)?;
+        offset
+            .checked_add(len)
+            .filter(|end| isize::try_from(*end).is_ok())
+            .ok_or(Errno::EOVERFLOW)?;
         file.check_readable().map_err(|_| Errno::EACCES)?;
         if shared && protection.contains(Protection::WRITE) {
             file.check_writable().map_err(|_| Errno::EACCES)?;
@@ -52,7 +72,10 @@ pub(crate) fn mmap(at: usize, len: usize, bits: u32, flags: u32, fd: Fd, offset:
         // An object that cannot be mapped says so now, not at the first touch.
         match file.file().page(u64_from(offset / PAGE_SIZE), false) {
             Err(error @ (Errno::ENODEV | Errno::EACCES | Errno::ENOMEM)) => return Err(error),
-            _ => Backing::File { file, offset: u64_from(offset) },
+            _ => Backing::File {
+                file,
+                offset: u64_from(offset),
+            },
         }
     };
     let fixed = if flags & g::MAP_FIXED_NOREPLACE != 0 {
@@ -63,10 +86,27 @@ pub(crate) fn mmap(at: usize, len: usize, bits: u32, flags: u32, fd: Fd, offset:
         None
     };
     let is_stack = flags & g::MAP_GROWSDOWN != 0;
-    let area = Area { protection, shared, backing, grows_down: is_stack, name: "" };
+    let area = Area {
+        protection,
+        shared,
+        backing,
+        grows_down: is_stack,
+        name: "",
+    };
     // Large anonymous mappings begin where a huge page can.
-    let align = if len >= HUGE_ALIGN && flags & g::MAP_ANONYMOUS != 0 { HUGE_ALIGN } else { PAGE_SIZE };
-    let request = MapRequest { hint: at, len, fixed, low: flags & MAP_32BIT != 0, align, area };
+    let align = if len >= HUGE_ALIGN && flags & g::MAP_ANONYMOUS != 0 {
+        HUGE_ALIGN
+    } else {
+        PAGE_SIZE
+    };
+    let request = MapRequest {
+        hint: at,
+        len,
+        fixed,
+        low: flags & MAP_32BIT != 0,
+        align,
+        area,
+    };
     let mapped = space::map(request)?;
     if flags & (g::MAP_POPULATE | g::MAP_LOCKED) != 0 && !protection.is_empty() {
         // A mapping that cannot be filled now is filled when it is touched.
@@ -99,7 +139,13 @@ pub(crate) fn mprotect(at: usize, len: usize, bits: u32) -> Result<usize> {
 }
 
 /// `mremap(2)`
-pub(crate) fn mremap(at: usize, old_len: usize, new_len: usize, flags: u32, new: usize) -> Result<usize> {
+pub(crate) fn mremap(
+    at: usize,
+    old_len: usize,
+    new_len: usize,
+    flags: u32,
+    new: usize,
+) -> Result<usize> {
     if flags & !(g::MREMAP_MAYMOVE | g::MREMAP_FIXED | g::MREMAP_DONTUNMAP) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -124,7 +170,9 @@ pub(crate) fn brk(end: usize) -> Result<usize> {
 
 /// `mincore(2)`
 pub(crate) fn mincore(at: usize, len: usize, out: User) -> Result<usize> {
-    space::residency(at, len, |n, present| user::write_all(out.0.wrapping_add(n), &[u8::from(present)]))?;
+    space::residency(at, len, |n, present| {
+        user::write_all(out.0.wrapping_add(n), &[u8::from(present)])
+    })?;
     Ok(0)
 }
 
@@ -154,13 +202,21 @@ pub(crate) fn mlock2(at: usize, len: usize, flags: u32) -> Result<usize> {
 
 /// `munlock(2)`
 pub(crate) fn munlock(at: usize, len: usize) -> Result<usize> {
-    space::sync(at & !(PAGE_SIZE - 1), len.checked_add(at % PAGE_SIZE).ok_or(Errno::EINVAL)?).map(|()| 0)
+    space::sync(
+        at & !(PAGE_SIZE - 1),
+        len.checked_add(at % PAGE_SIZE).ok_or(Errno::EINVAL)?,
+    )
+    .map(|()| 0)
 }
 
 /// `mlockall(2)`: pages are never given up under the application, so there is nothing to do but check.
 pub(crate) fn mlockall(flags: u32) -> Result<usize> {
     let known = g::MCL_CURRENT | g::MCL_FUTURE | g::MCL_ONFAULT;
-    if flags & !known != 0 || flags & (g::MCL_CURRENT | g::MCL_FUTURE) == 0 { Err(Errno::EINVAL) } else { Ok(0) }
+    if flags & !known != 0 || flags & (g::MCL_CURRENT | g::MCL_FUTURE) == 0 {
+        Err(Errno::EINVAL)
+    } else {
+        Ok(0)
+    }
 }
 
 /// `munlockall(2)`
@@ -180,8 +236,9 @@ pub(crate) fn membarrier(command: i32, flags: u32, _cpu: i32) -> Result<usize> {
     }
     match command {
         MEMBARRIER_CMD_QUERY => {
-            let known =
-                MEMBARRIER_CMD_GLOBAL | MEMBARRIER_CMD_PRIVATE_EXPEDITED | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
+            let known = MEMBARRIER_CMD_GLOBAL
+                | MEMBARRIER_CMD_PRIVATE_EXPEDITED
+                | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
             Ok(coracle_abi::convert::usize_from_u32(known.cast_unsigned()))
         }
         MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED => Ok(0),

@@ -106,7 +106,10 @@ pub fn sanitize(area: &mut [u8]) {
 /// `FPE_*` code for the exceptions in the low six bits (IE, DE, ZE, OE, UE, PE) that are not masked.
 fn code(exceptions: u16) -> i32 {
     const CODES: [(u16, i32); 6] = [(1, 7), (4, 3), (8, 4), (0x12, 5), (0x20, 6), (0, 7)];
-    CODES.iter().find(|(bits, _)| *bits == 0 || exceptions & bits != 0).map_or(7, |(_, code)| *code)
+    CODES
+        .iter()
+        .find(|(bits, _)| *bits == 0 || exceptions & bits != 0)
+        .map_or(7, |(_, code)| *code)
 }
 
 /// What the x87 unit complains about.

@@ -74,7 +74,11 @@ static ARRIVAL: PollSource = PollSource::new();
 /// Stack bytes that delivering a signal needs (`AT_MINSIGSTKSZ`).
 #[must_use]
 pub fn frame_bytes() -> usize {
-    size_of::<coracle_arch::signal::SignalFrame>() + coracle_arch::signal::fpu_bytes() + 64 + 16 + 128
+    size_of::<coracle_arch::signal::SignalFrame>()
+        + coracle_arch::signal::fpu_bytes()
+        + 64
+        + 16
+        + 128
 }
 
 /// What a signal does now.

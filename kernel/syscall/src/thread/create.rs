@@ -47,10 +47,22 @@ struct Clone {
 }
 
 /// `clone(2)`
-pub(crate) fn clone(flags: usize, stack: usize, parent_tid: User, child_tid: User, tls: usize) -> Result<usize> {
+pub(crate) fn clone(
+    flags: usize,
+    stack: usize,
+    parent_tid: User,
+    child_tid: User,
+    tls: usize,
+) -> Result<usize> {
     // The low byte is the signal at the end, which threads do not send.
     let flags = u64_from(flags) & !u64::from(g::CSIGNAL);
-    start(&Clone { flags, stack_end: stack, parent_tid: parent_tid.0, child_tid: child_tid.0, tls })
+    start(&Clone {
+        flags,
+        stack_end: stack,
+        parent_tid: parent_tid.0,
+        child_tid: child_tid.0,
+        tls,
+    })
 }
 
 /// `clone3(2)`
@@ -68,7 +80,10 @@ pub(crate) fn clone3(arguments: User, size: usize) -> Result<usize> {
         return Err(Errno::E2BIG);
     }
     let a: g::clone_args = user::from_slice(&bytes)?;
-    if a.flags & u64::from(g::CSIGNAL | g::CLONE_DETACHED) != 0 || a.exit_signal > 64 || a.set_tid_size != 0 {
+    if a.flags & u64::from(g::CSIGNAL | g::CLONE_DETACHED) != 0
+        || a.exit_signal > 64
+        || a.set_tid_size != 0
+    {
         return Err(Errno::EINVAL);
     }
     if (a.stack == 0) != (a.stack_size == 0) {
@@ -77,7 +92,11 @@ pub(crate) fn clone3(arguments: User, size: usize) -> Result<usize> {
     if a.flags & u64::from(g::CLONE_THREAD) != 0 && a.exit_signal != 0 {
         return Err(Errno::EINVAL);
     }
-    let stack_end = a.stack.checked_add(a.stack_size).filter(|end| *end <= u64_from(USER_END)).ok_or(Errno::EINVAL)?;
+    let stack_end = a
+        .stack
+        .checked_add(a.stack_size)
+        .filter(|end| *end <= u64_from(USER_END))
+        .ok_or(Errno::EINVAL)?;
     start(&Clone {
         flags: a.flags,
         stack_end: usize_from(stack_end),
@@ -90,7 +109,8 @@ pub(crate) fn clone3(arguments: User, size: usize) -> Result<usize> {
 fn start(what: &Clone) -> Result<usize> {
     let has = |flag: u32| what.flags & u64::from(flag) != 0;
     // Combinations that Linux refuses whatever the kernel can do (clone(2), ERRORS).
-    if has(g::CLONE_SIGHAND) && !has(g::CLONE_VM) || has(g::CLONE_THREAD) && !has(g::CLONE_SIGHAND) {
+    if has(g::CLONE_SIGHAND) && !has(g::CLONE_VM) || has(g::CLONE_THREAD) && !has(g::CLONE_SIGHAND)
+    {
         return Err(Errno::EINVAL);
     }
     if what.flags & THREAD_FLAGS != THREAD_FLAGS {
@@ -109,8 +129,16 @@ fn start(what: &Clone) -> Result<usize> {
     if what.stack_end != 0 {
         frame.set_stack(what.stack_end);
     }
-    let fs_base = if has(g::CLONE_SETTLS) { what.tls } else { thread::fs_base() };
-    let child = thread::new(&NewThread { frame: &frame, fs_base, parent: Some(me) })?;
+    let fs_base = if has(g::CLONE_SETTLS) {
+        what.tls
+    } else {
+        thread::fs_base()
+    };
+    let child = thread::new(&NewThread {
+        frame: &frame,
+        fs_base,
+        parent: Some(me),
+    })?;
     let tid = child.tid();
     // As on Linux, words that cannot be written do not stop the creation of the thread.
     if has(g::CLONE_PARENT_SETTID) {
@@ -120,9 +148,10 @@ fn start(what: &Clone) -> Result<usize> {
         let _ = UserOut::<u32>::new(what.child_tid).write(tid);
     }
     if has(g::CLONE_CHILD_CLEARTID) {
-        child.clear_child_tid.store(what.child_tid, Ordering::Relaxed);
+        child
+            .clear_child_tid
+            .store(what.child_tid, Ordering::Relaxed);
     }
     thread::spawn(child);
     Ok(usize_from_u32(tid))
 }
-

@@ -13,8 +13,13 @@ use coracle_core::{Result, futex as table, thread, time};
 fn read_timespec(at: usize) -> Result<u64> {
     let [seconds, nanoseconds] = UserIn::<[i64; 2]>::new(at).read()?;
     let seconds = u64::try_from(seconds).map_err(|_| Errno::EINVAL)?;
-    let nanoseconds = u64::try_from(nanoseconds).ok().filter(|n| *n < 1_000_000_000).ok_or(Errno::EINVAL)?;
-    Ok(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+    let nanoseconds = u64::try_from(nanoseconds)
+        .ok()
+        .filter(|n| *n < 1_000_000_000)
+        .ok_or(Errno::EINVAL)?;
+    Ok(seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds))
 }
 
 /// Time of the wall clock to time of the monotonic clock.
@@ -42,24 +47,45 @@ pub(crate) fn futex(
     let count2 = count(coracle_abi::convert::low_u32(u64_from(timeout)));
     match command {
         g::FUTEX_WAIT => {
-            let deadline = if timeout == 0 { None } else { Some(time::now().saturating_add(read_timespec(timeout)?)) };
+            let deadline = if timeout == 0 {
+                None
+            } else {
+                Some(time::now().saturating_add(read_timespec(timeout)?))
+            };
             wait(at.0, shared, value, u32::MAX, deadline)
         }
         g::FUTEX_WAIT_BITSET => {
-            let deadline = if timeout == 0 { None } else { Some(read_timespec(timeout)?) };
-            wait(at.0, shared, value, value3, deadline.map(|ns| if realtime { from_wall(ns) } else { ns }))
+            let deadline = if timeout == 0 {
+                None
+            } else {
+                Some(read_timespec(timeout)?)
+            };
+            wait(
+                at.0,
+                shared,
+                value,
+                value3,
+                deadline.map(|ns| if realtime { from_wall(ns) } else { ns }),
+            )
         }
         // Waking nobody still wakes one on Linux.
         g::FUTEX_WAKE => table::wake(at.0, shared, u32::MAX, count(value).max(1)),
         g::FUTEX_WAKE_BITSET => table::wake(at.0, shared, value3, count(value).max(1)),
         g::FUTEX_REQUEUE | g::FUTEX_CMP_REQUEUE => {
-            if value.cast_signed() < 0 || coracle_abi::convert::low_u32(u64_from(timeout)).cast_signed() < 0 {
+            if value.cast_signed() < 0
+                || coracle_abi::convert::low_u32(u64_from(timeout)).cast_signed() < 0
+            {
                 return Err(Errno::EINVAL);
             }
             let expected = (command == g::FUTEX_CMP_REQUEUE).then_some(value3);
             table::requeue([at.0, at2.0], shared, count(value), count2, expected)
         }
-        g::FUTEX_WAKE_OP => table::wake_op([at.0, at2.0], shared, [count(value).max(1), count2.max(1)], value3),
+        g::FUTEX_WAKE_OP => table::wake_op(
+            [at.0, at2.0],
+            shared,
+            [count(value).max(1), count2.max(1)],
+            value3,
+        ),
         _ => Err(Errno::ENOSYS),
     }
 }
@@ -90,10 +116,12 @@ pub(crate) fn get_robust_list(tid: i32, head: User, len: User) -> Result<usize> 
         thread::current().robust_list.load(Ordering::Relaxed)
     } else {
         let tid = u32::try_from(tid).map_err(|_| Errno::ESRCH)?;
-        thread::find(tid).ok_or(Errno::ESRCH)?.robust_list.load(Ordering::Relaxed)
+        thread::find(tid)
+            .ok_or(Errno::ESRCH)?
+            .robust_list
+            .load(Ordering::Relaxed)
     };
     UserOut::<usize>::new(len.0).write(ROBUST_HEAD_BYTES)?;
     UserOut::<usize>::new(head.0).write(value)?;
     Ok(0)
 }
-

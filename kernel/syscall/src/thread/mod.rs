@@ -5,8 +5,8 @@ mod create;
 mod futex;
 mod sched;
 
-use coracle_abi::raw::{general as g, prctl as p};
 use coracle_abi::convert::usize_from_u32;
+use coracle_abi::raw::{general as g, prctl as p};
 use coracle_abi::{Errno, USER_END};
 use coracle_core::exit::{ExitReason, end_process};
 use coracle_core::thread::{self, FIRST_TID};
@@ -18,9 +18,9 @@ use crate::argument::Fd;
 pub(crate) use create::{clone, clone3, fork};
 pub(crate) use futex::{futex, get_robust_list, set_robust_list};
 pub(crate) use sched::{
-    getcpu, getpriority, sched_get_priority_max, sched_get_priority_min, sched_getaffinity, sched_getattr,
-    sched_getparam, sched_getscheduler, sched_rr_get_interval, sched_setaffinity, sched_setparam, sched_setscheduler,
-    sched_yield, setpriority,
+    getcpu, getpriority, sched_get_priority_max, sched_get_priority_min, sched_getaffinity,
+    sched_getattr, sched_getparam, sched_getscheduler, sched_rr_get_interval, sched_setaffinity,
+    sched_setparam, sched_setscheduler, sched_yield, setpriority,
 };
 
 /// `execve(2)`: not there yet.
@@ -29,13 +29,22 @@ pub(crate) fn execve(path: User, _argv: User, _envp: User) -> Result<usize> {
 }
 
 /// `execveat(2)`: not there yet.
-pub(crate) fn execveat(_dir: Fd, path: User, _argv: User, _envp: User, _flags: u32) -> Result<usize> {
+pub(crate) fn execveat(
+    _dir: Fd,
+    path: User,
+    _argv: User,
+    _envp: User,
+    _flags: u32,
+) -> Result<usize> {
     refuse_program(path)
 }
 
 fn refuse_program(path: User) -> Result<usize> {
     let path = user::read_c_string(path.0, 4096)?;
-    log::warn!("the program tried to replace itself by {}: not supported yet", path.escape_ascii());
+    log::warn!(
+        "the program tried to replace itself by {}: not supported yet",
+        path.escape_ascii()
+    );
     Err(Errno::ENOSYS)
 }
 
@@ -48,24 +57,39 @@ fn end_thread(status: u32) -> ! {
     let me = thread::current();
     core_futex::on_thread_exit(me);
     if thread::thread_count() == 1 {
-        end_process(ExitReason::Exit(coracle_abi::convert::low_u8(status.into())));
+        end_process(ExitReason::Exit(coracle_abi::convert::low_u8(
+            status.into(),
+        )));
     }
     thread::exit_current()
 }
 
 /// `exit_group(2)`
 pub(crate) fn exit_group(status: u32) -> Result<usize> {
-    end_process(ExitReason::Exit(coracle_abi::convert::low_u8(status.into())))
+    end_process(ExitReason::Exit(coracle_abi::convert::low_u8(
+        status.into(),
+    )))
 }
 
 /// `wait4(2)`: there are never children.
 pub(crate) fn wait4(_pid: i32, _status: User, options: u32, _usage: User) -> Result<usize> {
-    let known = g::WNOHANG | g::WUNTRACED | g::WCONTINUED | g::__WNOTHREAD | g::__WCLONE | g::__WALL;
-    Err(if options & !known != 0 { Errno::EINVAL } else { Errno::ECHILD })
+    let known =
+        g::WNOHANG | g::WUNTRACED | g::WCONTINUED | g::__WNOTHREAD | g::__WCLONE | g::__WALL;
+    Err(if options & !known != 0 {
+        Errno::EINVAL
+    } else {
+        Errno::ECHILD
+    })
 }
 
 /// `waitid(2)`: there are never children.
-pub(crate) fn waitid(kind: u32, _id: u32, _info: User, options: u32, _usage: User) -> Result<usize> {
+pub(crate) fn waitid(
+    kind: u32,
+    _id: u32,
+    _info: User,
+    options: u32,
+    _usage: User,
+) -> Result<usize> {
     let wanted = g::WEXITED | g::WSTOPPED | g::WCONTINUED;
     let known = wanted | g::WNOHANG | g::WNOWAIT | g::__WNOTHREAD | g::__WCLONE | g::__WALL;
     if options & !known != 0 || options & wanted == 0 || kind > 3 {
@@ -77,7 +101,8 @@ pub(crate) fn waitid(kind: u32, _id: u32, _info: User, options: u32, _usage: Use
 /// `set_tid_address(2)`
 pub(crate) fn set_tid_address(at: usize) -> Result<usize> {
     let me = thread::current();
-    me.clear_child_tid.store(at, core::sync::atomic::Ordering::Relaxed);
+    me.clear_child_tid
+        .store(at, core::sync::atomic::Ordering::Relaxed);
     Ok(usize_from_u32(me.tid()))
 }
 
@@ -100,7 +125,11 @@ fn is_self(pid: i32) -> Result<()> {
     if pid < 0 {
         return Err(Errno::EINVAL);
     }
-    if pid == 0 || pid.cast_unsigned() == FIRST_TID { Ok(()) } else { Err(Errno::ESRCH) }
+    if pid == 0 || pid.cast_unsigned() == FIRST_TID {
+        Ok(())
+    } else {
+        Err(Errno::ESRCH)
+    }
 }
 
 /// `getpgid(2)`
@@ -149,7 +178,9 @@ pub(crate) fn arch_prctl(code: u32, value: usize) -> Result<usize> {
             thread::current().set_fs_base(value);
             Ok(0)
         }
-        ARCH_GET_FS => UserOut::<usize>::new(value).write(thread::fs_base()).map(|()| 0),
+        ARCH_GET_FS => UserOut::<usize>::new(value)
+            .write(thread::fs_base())
+            .map(|()| 0),
         // The kernel finds its own data through GS, since application and kernel run at one privilege level.
         ARCH_SET_GS | ARCH_GET_GS => Err(Errno::EPERM),
         _ => Err(Errno::EINVAL),
@@ -189,10 +220,14 @@ pub(crate) fn prctl(option: u32, a: usize, b: usize, c: usize, d: usize) -> Resu
         p::PR_SET_DUMPABLE => flag(&DUMPABLE, 1),
         p::PR_GET_DUMPABLE => Ok(DUMPABLE.load(Ordering::Relaxed)),
         p::PR_SET_NO_NEW_PRIVS if a == 1 && b == 0 && c == 0 && d == 0 => flag(&NO_NEW_PRIVS, 1),
-        p::PR_GET_NO_NEW_PRIVS if a == 0 && b == 0 && c == 0 && d == 0 => Ok(NO_NEW_PRIVS.load(Ordering::Relaxed)),
+        p::PR_GET_NO_NEW_PRIVS if a == 0 && b == 0 && c == 0 && d == 0 => {
+            Ok(NO_NEW_PRIVS.load(Ordering::Relaxed))
+        }
         p::PR_SET_PDEATHSIG => flag(&DEATH_SIGNAL, 64),
         p::PR_GET_PDEATHSIG => {
-            let signal = coracle_abi::convert::low_u32(coracle_abi::convert::u64_from(DEATH_SIGNAL.load(Ordering::Relaxed)));
+            let signal = coracle_abi::convert::low_u32(coracle_abi::convert::u64_from(
+                DEATH_SIGNAL.load(Ordering::Relaxed),
+            ));
             UserOut::<u32>::new(a).write(signal).map(|()| 0)
         }
         p::PR_SET_TIMERSLACK => {
@@ -205,7 +240,13 @@ pub(crate) fn prctl(option: u32, a: usize, b: usize, c: usize, d: usize) -> Resu
         p::PR_GET_KEEPCAPS => Ok(KEEP_CAPS.load(Ordering::Relaxed)),
         p::PR_GET_SECCOMP => Ok(0),
         // Every capability up to CAP_CHECKPOINT_RESTORE (40) is in the bounding set.
-        p::PR_CAPBSET_READ => if a <= 40 { Ok(1) } else { Err(Errno::EINVAL) },
+        p::PR_CAPBSET_READ => {
+            if a <= 40 {
+                Ok(1)
+            } else {
+                Err(Errno::EINVAL)
+            }
+        }
         p::PR_GET_TID_ADDRESS => {
             let at = me.clear_child_tid.load(Ordering::Relaxed);
             UserOut::<usize>::new(a).write(at).map(|()| 0)
@@ -219,4 +260,3 @@ pub(crate) fn prctl(option: u32, a: usize, b: usize, c: usize, d: usize) -> Resu
 fn name_area(_kind: usize, _at: usize, _len: usize) -> Result<usize> {
     Err(Errno::EINVAL)
 }
-

@@ -100,7 +100,11 @@ pub(crate) fn sched_setparam(tid: i32, parameter: User) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     target(tid)?;
-    if UserIn::<i32>::new(parameter.0).read()? == 0 { Ok(0) } else { Err(Errno::EINVAL) }
+    if UserIn::<i32>::new(parameter.0).read()? == 0 {
+        Ok(0)
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 /// `sched_getattr(2)`: `struct sched_attr` of its first version, 48 bytes.
@@ -136,7 +140,9 @@ pub(crate) fn sched_get_priority_min(policy: i32) -> Result<usize> {
 /// `sched_rr_get_interval(2)`: the slice of the scheduler, 4 ms.
 pub(crate) fn sched_rr_get_interval(tid: i32, out: User) -> Result<usize> {
     target(tid)?;
-    UserOut::<[i64; 2]>::new(out.0).write([0, 4_000_000]).map(|()| 0)
+    UserOut::<[i64; 2]>::new(out.0)
+        .write([0, 4_000_000])
+        .map(|()| 0)
 }
 
 /// `getpriority(2)`; the system call returns 20 minus the nice value.
@@ -149,14 +155,18 @@ pub(crate) fn getpriority(which: i32, who: i32) -> Result<usize> {
 pub(crate) fn setpriority(which: i32, who: i32, priority: i32) -> Result<usize> {
     check_who(which, who)?;
     // Every thread has the same share: asking for more is refused, asking for less has no effect that could be seen.
-    if priority < 0 { Err(Errno::EACCES) } else { Ok(0) }
+    if priority < 0 {
+        Err(Errno::EACCES)
+    } else {
+        Ok(0)
+    }
 }
 
 fn check_who(which: i32, who: i32) -> Result<()> {
     if !(0..=2).contains(&which) {
         return Err(Errno::EINVAL);
     }
-    let known = who == 0 || u32::try_from(who).is_ok_and(|w| w == FIRST_TID || thread::find(w).is_some());
+    let known =
+        who == 0 || u32::try_from(who).is_ok_and(|w| w == FIRST_TID || thread::find(w).is_some());
     if known { Ok(()) } else { Err(Errno::ESRCH) }
 }
-

@@ -336,8 +336,13 @@ pub fn forget_beyond(metadata: &Metadata) {
     let end = metadata.size.next_multiple_of(u64_from(PAGE_SIZE));
     let mut stale: Vec<Range<usize>> = Vec::new();
     for (range, area) in space.areas.iter() {
-        let Backing::File { file, offset } = &area.backing else { continue };
-        let same = file.file().metadata().is_ok_and(|m| (m.device, m.inode) == (metadata.device, metadata.inode));
+        let Backing::File { file, offset } = &area.backing else {
+            continue;
+        };
+        let same = file
+            .file()
+            .metadata()
+            .is_ok_and(|m| (m.device, m.inode) == (metadata.device, metadata.inode));
         let kept = end.saturating_sub(*offset);
         if same && kept < range.end - range.start {
             stale.push(usize_from(range.start + kept)..usize_from(range.end));
