@@ -16,7 +16,7 @@ use coracle_core::sync::{Once, SpinLock};
 use coracle_core::{futex, signal, thread, time};
 use coracle_drivers::Port;
 
-use crate::{boot, entry, network, report};
+use crate::{boot, entry, interrupts, network, report};
 
 static PORT: Once<Arc<Port>> = Once::new();
 
@@ -165,7 +165,8 @@ fn counters() -> String {
     let mut line = alloc::format!(
         "{{\"event\":\"counters\",\"t_ns\":{},\"memory_total_bytes\":{},\"memory_free_bytes\":{},\
          \"heap_bytes\":{},\"resident_bytes\":{},\"threads\":{},\"futex_waiters\":{},\"cpu_ns\":{cpu_ns},\
-         \"system_calls\":{},\"page_faults\":{},\"context_switches\":{}",
+         \"system_calls\":{},\"page_faults\":{},\"context_switches\":{},\
+         \"timer_interrupts\":{},\"cpu_interrupts\":{},\"device_interrupts\":{},\"timer_settings\":{}",
         time::now(),
         memory::total_frames() * page,
         memory::free_frames() * page,
@@ -176,6 +177,10 @@ fn counters() -> String {
         entry::SYSTEM_CALLS.load(Ordering::Relaxed),
         entry::PAGE_FAULTS.load(Ordering::Relaxed),
         thread::context_switches(),
+        interrupts::COUNTS[0].load(Ordering::Relaxed),
+        interrupts::COUNTS[1].load(Ordering::Relaxed),
+        interrupts::COUNTS[2].load(Ordering::Relaxed),
+        thread::timer_settings(),
     );
     if let Some(stack) = network::stack() {
         stack.counters().for_each(|name, value| {

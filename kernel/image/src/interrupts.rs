@@ -3,6 +3,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use coracle_arch::interrupt::{DEVICE_VECTORS, FIRST_DEVICE_VECTOR, message};
 use coracle_arch::{TrapFrame, clock, lapic, smp};
@@ -78,19 +79,25 @@ pub(crate) fn attach_message(handler: Arc<dyn InterruptHandler>) -> Option<(u64,
     allocate(&mut VECTORS.lock(), handler).map(message)
 }
 
+/// Interrupts since boot: of the timer, from other CPUs, of devices.
+pub(crate) static COUNTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
 /// An interrupt, on the kernel stack of whatever was running.
 #[unsafe(no_mangle)]
 fn on_irq(frame: &mut TrapFrame, vector: u8) {
     match vector {
         lapic::TIMER_VECTOR => {
+            COUNTS[0].fetch_add(1, Ordering::Relaxed);
             lapic::end_of_interrupt();
             thread::on_timer_interrupt();
         }
         smp::WAKE_VECTOR => {
+            COUNTS[1].fetch_add(1, Ordering::Relaxed);
             lapic::end_of_interrupt();
             thread::on_wake_interrupt();
         }
         _ => {
+            COUNTS[2].fetch_add(1, Ordering::Relaxed);
             serve(vector);
             lapic::end_of_interrupt();
         }

@@ -81,7 +81,7 @@ fn interface(settings: &NetworkConfig) -> InterfaceConfig {
 /// While CPUs are busy, neither each received nor each sent packet may cost a trap to the VMM: receive interrupts are
 /// off, and cards are told about queued packets late. Both are made up for whenever a thread is about to wait, and at
 /// the latest after this time.
-const TICK_NS: u64 = 300_000;
+const TICK_NS: u64 = 1_000_000;
 
 /// Looks after the cards while their interrupts are off.
 struct Tick {

@@ -21,7 +21,7 @@ use coracle_logic::id_alloc::IdAlloc;
 pub use idle::{IdleHooks, set_idle_hooks};
 pub use scheduler::{
     busy_ns, context_switches, exit_current, init_cpu, is_any_halted, on_timer_interrupt,
-    on_wake_interrupt, preempt_if_needed, run_first, spawn, yield_now,
+    on_wake_interrupt, preempt_if_needed, run_first, spawn, timer_settings, yield_now,
 };
 pub use state::{RunState, for_each, process_cpu_ns, report, thread_count};
 

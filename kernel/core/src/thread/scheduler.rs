@@ -258,15 +258,26 @@ fn start_slice(home: &Cpu) {
     }
 }
 
-/// How much later than asked a timer may come so that two share one interrupt; the usual slack of a thread on Linux
-/// (`PR_SET_TIMERSLACK`).
+/// How much later than asked a timer comes, so that several share one interrupt: the usual slack of a thread on Linux
+/// (`PR_SET_TIMERSLACK`). A timer whose time has come is also served by any earlier interrupt.
 const SLACK_NS: u64 = 50_000;
 
-/// Sets the timer to the earliest deadline, unless it is set to one that is not much later already.
+static TIMER_SETTINGS: AtomicU64 = AtomicU64::new(0);
+
+/// How often the hardware timer was set since boot. Under emulation each costs far more than an instruction.
+#[must_use]
+pub fn timer_settings() -> u64 {
+    TIMER_SETTINGS.load(Ordering::Relaxed)
+}
+
+/// Sets the timer to the earliest deadline, unless it is set to an earlier time already.
 fn set_timer(home: &Cpu) {
-    let wanted = timer::next_deadline().min(home.slice_end_ns.load(Ordering::Relaxed));
-    if wanted.saturating_add(SLACK_NS) < home.timer_ns.load(Ordering::Relaxed) {
+    let wanted = timer::next_deadline()
+        .min(home.slice_end_ns.load(Ordering::Relaxed))
+        .saturating_add(SLACK_NS);
+    if wanted < home.timer_ns.load(Ordering::Relaxed) {
         home.timer_ns.store(wanted, Ordering::Relaxed);
+        TIMER_SETTINGS.fetch_add(1, Ordering::Relaxed);
         lapic::set_timer(wanted);
     }
 }
