@@ -3,6 +3,8 @@
 
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use coracle_abi::Errno;
 use coracle_abi::raw::general as g;
@@ -44,8 +46,10 @@ pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDe
     );
     let mounted = dev::mount(&vfs, console, limit)
         .and_then(|()| coracle_fs::dev::mount_at(&vfs, b"/tmp", TmpFs::new(limit, 0o1777)))
-        .and_then(|()| coracle_syscall::procfs::mount(&vfs));
-    mounted.unwrap_or_else(|error| panic!("mounting /dev, /tmp and /proc: {error}"));
+        .and_then(|()| coracle_syscall::procfs::mount(&vfs))
+        .and_then(|()| add_etc(&vfs, config));
+    mounted
+        .unwrap_or_else(|error| panic!("mounting /dev, /tmp and /proc, and filling /etc: {error}"));
 
     let limit_of = |name: &str| {
         config
@@ -85,6 +89,18 @@ pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDe
 /// Mounts `/sys`, which says how many CPUs run.
 pub(crate) fn mount_sys() {
     coracle_syscall::procfs::mount_sys().unwrap_or_else(|error| panic!("mounting /sys: {error}"));
+}
+
+/// The files in `/etc` that a container runtime writes, for the addresses that are known before DHCP answers.
+fn add_etc(vfs: &Vfs, config: &BootConfig) -> coracle_core::Result<()> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    let mut servers: Vec<IpAddr> = Vec::new();
+    for network in &config.network {
+        addresses.extend(network.ipv4.map(|(address, _)| IpAddr::from(address)));
+        addresses.extend(network.ipv6.map(|(address, _)| IpAddr::from(address)));
+        servers.extend(network.dns.iter().copied());
+    }
+    coracle_fs::etc::add_missing(vfs, &config.hostname, &addresses, &servers)
 }
 
 /// Makes the directories on which file systems are mounted, before the root may become read-only.

@@ -38,6 +38,7 @@ pub(super) static FLUSH_PENDING: [AtomicBool; MAX_CPUS] =
 
 pub(super) const MSR_FS_BASE: u32 = 0xc000_0100;
 const MSR_GS_BASE: u32 = 0xc000_0101;
+const MSR_KERNEL_GS_BASE: u32 = 0xc000_0102;
 
 /// Lets GS point at the data of CPU `index`.
 pub(super) fn init_per_cpu(index: usize) {
@@ -274,6 +275,37 @@ pub fn set_fs_base(value: usize) {
     } else {
         // SAFETY: as above.
         unsafe { write_msr(MSR_FS_BASE, coracle_abi::convert::u64_from(value)) };
+    }
+}
+
+/// The GS base that the application sees. The kernel's own is active while this runs.
+#[inline]
+#[must_use]
+pub fn user_gs_base() -> usize {
+    if features().fsgsbase {
+        let value: usize;
+        // SAFETY: the feature exists; between the swaps no memory is accessed and interrupts are off.
+        unsafe {
+            asm!("swapgs", "rdgsbase {}", "swapgs", out(reg) value, options(nostack, preserves_flags));
+        }
+        value
+    } else {
+        // SAFETY: the register exists on every 64-bit CPU.
+        coracle_abi::convert::usize_from(unsafe { read_msr(MSR_KERNEL_GS_BASE) })
+    }
+}
+
+/// Sets the GS base that the application sees. The address must be canonical.
+#[inline]
+pub fn set_user_gs_base(value: usize) {
+    if features().fsgsbase {
+        // SAFETY: as above.
+        unsafe {
+            asm!("swapgs", "wrgsbase {}", "swapgs", in(reg) value, options(nostack, preserves_flags));
+        }
+    } else {
+        // SAFETY: the register holds what the next swap makes the application's.
+        unsafe { write_msr(MSR_KERNEL_GS_BASE, coracle_abi::convert::u64_from(value)) };
     }
 }
 

@@ -8,6 +8,9 @@
 //!
 //! `syscall` works at the highest privilege as well: it loads CS and SS from `STAR`, masks flags, and jumps; it saves no
 //! stack pointer. There is no matching return, so the way back is a jump.
+//!
+//! The kernel finds its CPU's data through GS. While the application runs, GS is its own: every way in and out swaps.
+//! Whether a trap came from the application is told by the interrupted address, since the privilege is the same.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -79,6 +82,10 @@ impl TrapFrame {
 
     /// Makes values that came from the application safe: selectors are ours, interrupts stay on.
     pub fn sanitize(&mut self) {
+        // An address that is not canonical would fault in the kernel's return: let the application fault instead.
+        if self.rip > coracle_abi::USER_END {
+            self.rip = 0;
+        }
         self.cs = descriptors::CODE.into();
         self.ss = 16;
         self.rflags = self.rflags & Self::USER_FLAGS | Self::IF | 2;
@@ -256,7 +263,8 @@ trap_common:
     mov rdi, [rsi + 160]                # an interrupt continues below the stack
     and rdi, -16
     jmp 2f
-1:  mov rdi, gs:[8]                     # application: the thread's kernel stack
+1:  swapgs                              # application: GS was its own until here
+    mov rdi, gs:[8]                     # the thread's kernel stack
 2:  sub rdi, 176
     mov rsp, rdi
     # Copy the frame: 22 words.
@@ -271,13 +279,22 @@ trap_common:
     # Fall through: `rsp` is at the frame.
     .global trap_return
 trap_return:
-    RESTORE
+    mov rax, [rsp + 136]
+    lea rcx, [rip + __text_start]
+    cmp rax, rcx
+    jb 1f
+    lea rcx, [rip + __text_end]
+    cmp rax, rcx
+    jb 2f
+1:  swapgs                              # back to the application: GS is its own again
+2:  RESTORE
     add rsp, 16
     iretq
 
     .align 16
     .global syscall_entry
 syscall_entry:
+    swapgs
     mov gs:[16], rsp
     mov rsp, gs:[8]
     push 16                             # ss
@@ -317,6 +334,7 @@ syscall_return:
     add rsp, 32
     popfq                               # all flags but IF
     mov rsp, [rsp]
+    swapgs
     sti                                 # takes effect after the jump
     jmp rcx
     "#,

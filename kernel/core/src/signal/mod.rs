@@ -163,13 +163,31 @@ pub fn send_to_process(info: SigInfo) -> Result<()> {
             t.wake();
         }
     });
+    if !told {
+        tell_one(signal);
+    }
+    Ok(())
+}
+
+/// Lets one thread that does not block a signal of the process look for it.
+fn tell_one(signal: Signal) {
+    let mut told = false;
     thread::for_each(|t| {
         if !told && !t.signals.mask().contains(signal) {
             told = true;
             t.request(PENDING_SIGNAL);
         }
     });
-    Ok(())
+}
+
+/// The caller does not take these signals any more, and may be the thread that was told of one to the process: another
+/// thread must look.
+pub(crate) fn pass_on(untaken: SignalSet) {
+    let mut waiting = PROCESS.lock().set().intersection(untaken);
+    while let Some(signal) = waiting.first() {
+        waiting = waiting.without(SignalSet::of(signal));
+        tell_one(signal);
+    }
 }
 
 /// Sets the caller's mask and returns the old one. SIGKILL and SIGSTOP cannot be blocked.
@@ -178,6 +196,10 @@ pub fn set_mask(mask: SignalSet) -> SignalSet {
     let mask = mask.without(SignalSet::UNBLOCKABLE);
     let old = SignalSet(thread.signals.mask.swap(mask.0, Ordering::SeqCst));
     update_request(thread);
+    let newly_blocked = mask.without(old);
+    if !newly_blocked.is_empty() {
+        pass_on(newly_blocked);
+    }
     old
 }
 
@@ -354,12 +376,13 @@ fn is_on(stack: &AltStack, stack_pointer: usize) -> bool {
         && stack_pointer - stack.base <= stack.len
 }
 
-/// Sets or clears the request to look for signals on the way back.
+/// Sets or clears the caller's request to look for signals on the way back.
 fn update_request(thread: &Thread) {
+    // Cleared before the look: a sender queues its signal before it sets the request, so either the look finds the
+    // signal or the request is set behind us.
+    thread.take_request(PENDING_SIGNAL);
     let (own, process) = pending_of(thread);
-    if own.union(process).without(thread.signals.mask()).is_empty() {
-        thread.take_request(PENDING_SIGNAL);
-    } else {
+    if !own.union(process).without(thread.signals.mask()).is_empty() {
         thread.request(PENDING_SIGNAL);
     }
 }

@@ -72,11 +72,14 @@ pub struct Thread {
     context: UnsafeCell<usize>,
     fpu: UnsafeCell<FpuArea>,
     fs_base: AtomicUsize,
+    gs_base: AtomicUsize,
     state: AtomicU8,
     /// A wake-up came since `prepare_to_wait`.
     notified: AtomicBool,
     /// Its context is live on a CPU: nobody else may continue it.
     on_cpu: AtomicBool,
+    /// It left its CPU to run on another; whoever finishes the switch queues it.
+    moving: AtomicBool,
     /// Where it runs or ran last.
     cpu: AtomicUsize,
     /// CPUs it may use, one bit each.
@@ -190,9 +193,11 @@ fn build(
         context: UnsafeCell::new(start),
         fpu: UnsafeCell::new(area),
         fs_base: AtomicUsize::new(what.fs_base),
+        gs_base: AtomicUsize::new(what.parent.map_or(0, |_| cpu::user_gs_base())),
         state: AtomicU8::new(state),
         notified: AtomicBool::new(false),
         on_cpu: AtomicBool::new(false),
+        moving: AtomicBool::new(false),
         cpu: AtomicUsize::new(cpu::index()),
         affinity: AtomicU64::new(what.parent.map_or(all_cpus, Thread::affinity)),
         virtual_ns: AtomicU64::new(
@@ -489,6 +494,17 @@ pub fn hardware_capabilities() -> u32 {
 #[must_use]
 pub fn has_fsgsbase() -> bool {
     cpu::features().fsgsbase
+}
+
+/// The caller's GS base.
+#[must_use]
+pub fn gs_base() -> usize {
+    cpu::user_gs_base()
+}
+
+/// Sets the caller's GS base. The address must lie in the application's half.
+pub fn set_gs_base(value: usize) {
+    cpu::set_user_gs_base(value);
 }
 
 /// The caller's thread-local storage register.

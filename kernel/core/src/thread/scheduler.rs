@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+use coracle_abi::signal::SignalSet;
 use coracle_arch::{MAX_CPUS, context, cpu, fpu, lapic, smp};
 
 use super::{
@@ -328,24 +329,37 @@ fn pick(me: usize) -> Option<Arc<Thread>> {
     steal(me)
 }
 
-/// Takes a thread from the longest queue of another CPU that has one waiting which may run here.
+/// Whether a waiting thread can be taken to CPU `to`: its context is not live where it waits, and it may run there.
+fn can_move(thread: &Thread, to: usize) -> bool {
+    !thread.on_cpu.load(Ordering::SeqCst) && thread.affinity() & 1 << to != 0
+}
+
+/// Takes a thread that may run here from another CPU's queue; the longest is tried first.
 fn steal(me: usize) -> Option<Arc<Thread>> {
     let online = cpu::online();
-    if online == 1 {
-        return None;
+    let len = |n: usize| CPUS[n].len.load(Ordering::Relaxed);
+    let mut left: u32 = (0..online)
+        .filter(|n| *n != me && len(*n) > 0)
+        .fold(0, |bits, n| bits | 1 << n);
+    while left != 0 {
+        let victim = (0..online)
+            .filter(|n| left & 1 << n != 0)
+            .max_by_key(|n| len(*n))?;
+        left &= !(1 << victim);
+        if let Some(thread) = steal_from(&CPUS[victim], me) {
+            return Some(thread);
+        }
     }
-    let victim = (0..online)
-        .filter(|n| *n != me)
-        .max_by_key(|n| CPUS[*n].len.load(Ordering::Relaxed))?;
-    let victim = &CPUS[victim];
-    if victim.len.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
+    None
+}
+
+fn steal_from(victim: &Cpu, me: usize) -> Option<Arc<Thread>> {
     let (thread, floor) = {
         let mut queue = victim.queue.try_lock()?;
-        let at = queue.entries.iter().rposition(|e| {
-            !e.thread.on_cpu.load(Ordering::SeqCst) && e.thread.affinity() & 1 << me != 0
-        })?;
+        let at = queue
+            .entries
+            .iter()
+            .rposition(|e| can_move(&e.thread, me))?;
         let entry = queue.entries.remove(at);
         victim.len.store(queue.entries.len(), Ordering::SeqCst);
         (entry.thread, queue.floor_ns)
@@ -374,6 +388,7 @@ pub(super) fn schedule() {
         thread.state.store(READY, Ordering::SeqCst);
         if thread.affinity() & 1 << me == 0 {
             // It must run elsewhere; `finish_switch` queues it once its stack is free.
+            thread.moving.store(true, Ordering::Relaxed);
             // SAFETY: called on its own CPU with interrupts off.
             let idle_thread = unsafe { (*CPUS[me].idle_thread.get()).clone() };
             let next = pick(me)
@@ -426,8 +441,13 @@ fn run(next: Arc<Thread>, me: usize) {
     home.run_started_ns.store(now, Ordering::Relaxed);
     home.run_share_ns
         .store(next.virtual_ns.load(Ordering::Relaxed), Ordering::Relaxed);
-    next.pending
-        .fetch_and(!PENDING_RESCHEDULE, Ordering::Relaxed);
+    if next.affinity() & 1 << me != 0 {
+        next.pending
+            .fetch_and(!PENDING_RESCHEDULE, Ordering::Relaxed);
+    } else {
+        // It was restricted to other CPUs while it waited here: it goes there before it enters the application.
+        next.pending.fetch_or(PENDING_RESCHEDULE, Ordering::Relaxed);
+    }
     home.slice_end_ns.store(u64::MAX, Ordering::Relaxed);
     if home.len.load(Ordering::Relaxed) > 0 {
         start_slice(home);
@@ -449,6 +469,9 @@ fn switch_to(next: Arc<Thread>, home: &Cpu) {
         let previous = (*home.running.get()).replace(next);
         let previous = previous.expect("a thread runs");
         previous.fs_base.store(cpu::fs_base(), Ordering::Relaxed);
+        previous
+            .gs_base
+            .store(cpu::user_gs_base(), Ordering::Relaxed);
         if previous.state.load(Ordering::Relaxed) != DEAD {
             fpu::save((*previous.fpu.get()).bytes_mut().as_mut_ptr());
         }
@@ -469,23 +492,44 @@ fn finish_switch() {
         cpu::set_current(Arc::as_ptr(running) as usize);
         cpu::set_kernel_stack(running.stack.top());
         cpu::set_fs_base(running.fs_base.load(Ordering::Relaxed));
+        cpu::set_user_gs_base(running.gs_base.load(Ordering::Relaxed));
         fpu::restore((*running.fpu.get()).bytes_mut().as_ptr());
         (*home.previous.get()).take()
     };
     if let Some(previous) = previous {
+        let moves = previous.moving.swap(false, Ordering::Relaxed);
+        let waits = previous.state.load(Ordering::SeqCst) == READY;
+        // From here on another CPU may take it, unless it moves: then no queue has it.
         previous.on_cpu.store(false, Ordering::SeqCst);
-        if previous.state.load(Ordering::SeqCst) == READY && previous.affinity() & 1 << me == 0 {
+        if moves {
             enqueue(previous, false);
             return;
         }
         // A finished thread's last reference may go here; its stack is not in use any more.
         drop(previous);
+        if waits {
+            wake_a_thief();
+        }
+    }
+}
+
+/// A thread waits behind another: a CPU that sleeps should come and take it. One that is awake looks by itself.
+fn wake_a_thief() {
+    let sleeping =
+        (0..cpu::online()).find(|n| CPUS[*n].idle.load(Ordering::SeqCst) == idle::HALTED);
+    if let Some(cpu) = sleeping {
+        smp::interrupt(cpu, smp::WAKE_VECTOR);
     }
 }
 
 /// Entered by the first switch to a new thread; goes on into the application.
 pub(super) extern "C" fn first_run(_: usize) {
     finish_switch();
+    if current().pending() != 0 {
+        // Unlike other threads it does not come by the place where requests are looked at: an interrupt of its own
+        // brings it there as soon as it has entered the application.
+        smp::interrupt(cpu::index(), smp::WAKE_VECTOR);
+    }
 }
 
 /// Lets another thread run if there is one (`sched_yield(2)`).
@@ -517,6 +561,8 @@ pub fn exit_current() -> ! {
     let thread = current();
     super::state::account_ended(thread);
     THREADS.lock().retain(|t| t.tid != thread.tid);
+    // It may be the one that was told of a signal to the process.
+    crate::signal::pass_on(SignalSet(u64::MAX));
     TIDS.lock().free(thread.tid);
     thread.state.store(DEAD, Ordering::SeqCst);
     schedule();
@@ -556,11 +602,14 @@ pub fn is_any_halted() -> bool {
 
 /// Whether another CPU has a thread waiting that could run here.
 pub(super) fn can_steal(me: usize) -> bool {
-    let online = cpu::online();
-    online > 1
-        && (0..online).any(|n| {
-            n != me
-                && CPUS[n].len.load(Ordering::SeqCst) > 0
-                && CPUS[n].idle.load(Ordering::Relaxed) == idle::BUSY
-        })
+    (0..cpu::online()).any(|n| {
+        let other = &CPUS[n];
+        n != me
+            && other.len.load(Ordering::SeqCst) > 0
+            && other.idle.load(Ordering::Relaxed) == idle::BUSY
+            && other
+                .queue
+                .try_lock()
+                .is_some_and(|queue| queue.entries.iter().any(|e| can_move(&e.thread, me)))
+    })
 }

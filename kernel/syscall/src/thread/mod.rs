@@ -181,8 +181,16 @@ pub(crate) fn arch_prctl(code: u32, value: usize) -> Result<usize> {
         ARCH_GET_FS => UserOut::<usize>::new(value)
             .write(thread::fs_base())
             .map(|()| 0),
-        // The kernel finds its own data through GS, since application and kernel run at one privilege level.
-        ARCH_SET_GS | ARCH_GET_GS => Err(Errno::EPERM),
+        ARCH_SET_GS => {
+            if value >= USER_END {
+                return Err(Errno::EPERM);
+            }
+            thread::set_gs_base(value);
+            Ok(0)
+        }
+        ARCH_GET_GS => UserOut::<usize>::new(value)
+            .write(thread::gs_base())
+            .map(|()| 0),
         _ => Err(Errno::EINVAL),
     }
 }

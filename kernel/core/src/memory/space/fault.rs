@@ -29,6 +29,9 @@ pub enum FaultError {
 /// Most pages that one fault brings in around the touched one.
 const AROUND: usize = 16;
 
+/// Longest stack that grows by itself: the usual `RLIMIT_STACK`.
+const STACK_LIMIT: usize = 8 << 20;
+
 /// How far below the stack pointer of a growing area a touch may be; Linux has no limit since 5.0 but the area's gap.
 const STACK_GAP: usize = 256 * PAGE_SIZE;
 
@@ -83,7 +86,10 @@ impl Space {
     fn grow_stack(&mut self, page: usize) -> Option<(Range<usize>, Area)> {
         let near = u64_from(page)..u64_from(page.checked_add(STACK_GAP)?);
         let (range, area) = self.areas.overlapping(near).next()?;
-        if !area.grows_down || range.start <= u64_from(page) {
+        if !area.grows_down
+            || range.start <= u64_from(page)
+            || range.end - u64_from(page) > u64_from(STACK_LIMIT)
+        {
             return None;
         }
         let (start, area) = (range.start, area.clone());
