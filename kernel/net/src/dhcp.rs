@@ -133,6 +133,7 @@ impl Client {
 
 impl NetStack {
     /// Begins to ask for an address.
+    #[cold]
     pub(crate) fn start_dhcp(&self, interface: &Arc<Interface>, now: u64) {
         let mut client = Client {
             interface: interface.clone(),
@@ -148,6 +149,7 @@ impl NetStack {
     }
 
     /// Timer: something may be due.
+    #[cold]
     pub(crate) fn run_dhcp(&self, index: usize, now: u64) {
         let mut expired = None;
         let (send, due) = {
@@ -174,6 +176,7 @@ impl NetStack {
         self.send_dhcp(&send, now);
     }
 
+    #[cold]
     fn send_dhcp(&self, send: &Send, now: u64) {
         let bytes = send.question.emit();
         let source = send.question.current.unwrap_or(Ipv4Addr::UNSPECIFIED);
@@ -214,6 +217,7 @@ impl NetStack {
     }
 
     /// A UDP payload for the DHCP client's port. Returns whether a client of ours was waiting for it.
+    #[cold]
     pub(crate) fn input_dhcp(&self, meta: &IpMeta<'_>, payload: &[u8], now: u64) -> bool {
         let interface = meta.interface;
         let mut clients = self.dhcp.clients.lock();
@@ -257,6 +261,7 @@ impl NetStack {
         true
     }
 
+    #[cold]
     fn accept_lease(
         &self,
         mut clients: coracle_core::sync::SpinGuard<'_, alloc::vec::Vec<Client>>,

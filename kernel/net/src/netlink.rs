@@ -172,6 +172,7 @@ impl NetlinkSocket {
     }
 
     /// Takes a request and queues the answer.
+    #[cold]
     pub(crate) fn send(&self, stack: &NetStack, src: &mut IoSrc<'_>) -> Result<usize> {
         let len = src.remaining();
         if len > REQUEST {

@@ -102,6 +102,7 @@ impl RawSocket {
     }
 
     /// Sends one ICMP message; its checksum is filled in.
+    #[cold]
     pub(crate) fn send(
         &self,
         stack: &NetStack,
@@ -141,6 +142,7 @@ impl RawSocket {
     }
 
     /// Takes a message: bytes copied, its length, its sender.
+    #[cold]
     pub(crate) fn receive(
         &self,
         dst: &mut IoDst<'_>,
@@ -204,6 +206,7 @@ impl RawSocket {
 
 impl NetStack {
     /// Gives an ICMP message to the sockets that want it. A raw IPv4 socket gets the IP header with it, as raw(7) says.
+    #[cold]
     pub(crate) fn deliver_raw(&self, meta: &IpMeta<'_>, buf: &mut PacketBuf) {
         let sockets: Vec<Arc<RawSocket>> = {
             let list = self.raw.list.lock();

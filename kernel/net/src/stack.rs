@@ -172,6 +172,7 @@ impl NetStack {
 
     /// Adds an interface for `device`, configures it and announces its addresses. `ENOSPC` when there are
     /// [`MAX_INTERFACES`] already.
+    #[cold]
     pub fn add_interface(&self, device: Arc<dyn NetDevice>, config: InterfaceConfig) -> Result<()> {
         let adding = self.adding.lock();
         let index = self.interface_count.load(Ordering::Acquire);
@@ -223,6 +224,7 @@ impl NetStack {
     }
 
     /// Gives an interface an address and the route to its network.
+    #[cold]
     pub(crate) fn add_address(&self, interface: &Arc<Interface>, prefix: Prefix) {
         {
             let mut addresses = interface.addresses.lock();
@@ -248,6 +250,7 @@ impl NetStack {
     }
 
     /// Takes the IPv4 addresses and routes of an interface away. Connections that use them end by themselves.
+    #[cold]
     pub(crate) fn remove_v4(&self, interface: &Interface) {
         interface.addresses.lock().retain(|p| !p.address.is_v4());
         interface.primary_v4.store(0, Ordering::Relaxed);

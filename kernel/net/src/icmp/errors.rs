@@ -83,6 +83,7 @@ fn quoted(bytes: &[u8]) -> Option<(u8, Flow, u32)> {
 
 impl NetStack {
     /// An ICMP message that quotes a packet of ours.
+    #[cold]
     pub(super) fn input_icmp_error(&self, message: &Icmp, buf: &PacketBuf, now: u64) {
         let body = &buf.data()[icmp::HEADER..];
         let is_v4 = body.first().is_some_and(|b| b >> 4 == 4);
@@ -109,6 +110,7 @@ impl NetStack {
     }
 
     /// A packet of ours that waited for its neighbour in vain.
+    #[cold]
     pub(crate) fn report_unreachable(&self, packet: &TxPacket, now: u64) {
         if let Some((protocol, flow, seq)) = quoted(packet.head.data()) {
             let error = DeliveryError::Soft(Errno::EHOSTUNREACH);
@@ -116,6 +118,7 @@ impl NetStack {
         }
     }
 
+    #[cold]
     fn deliver_error(&self, protocol: u8, flow: &Flow, seq: u32, error: DeliveryError, now: u64) {
         match protocol {
             protocol::TCP => self.tcp_error(flow, seq, error, now),

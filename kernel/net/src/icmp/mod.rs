@@ -21,6 +21,7 @@ use crate::wire::{ndp as wire_ndp, protocol};
 const ERRORS_PER_SECOND: u64 = 1000;
 
 impl NetStack {
+    #[cold]
     pub(crate) fn input_icmp(&self, meta: &IpMeta<'_>, mut buf: PacketBuf, now: u64) {
         let Some(message) = Icmp::parse(buf.data()) else {
             self.counters.drop_malformed.bump();
@@ -47,6 +48,7 @@ impl NetStack {
         }
     }
 
+    #[cold]
     pub(crate) fn input_icmpv6(&self, meta: &IpMeta<'_>, mut buf: PacketBuf, now: u64) {
         let Some(message) = Icmp::parse(buf.data()) else {
             self.counters.drop_malformed.bump();
@@ -78,6 +80,7 @@ impl NetStack {
     }
 
     /// Sends the request back as the answer, from the address that was asked.
+    #[cold]
     fn answer_echo(&self, meta: &IpMeta<'_>, buf: &mut PacketBuf, kind: u8, now: u64) {
         let mut head = PacketBuf::new(HEADROOM, buf.len());
         head.append(buf.len()).copy_from_slice(buf.data());
@@ -86,6 +89,7 @@ impl NetStack {
     }
 
     /// Fills in the checksum of an ICMP message of the right version for `destination`, and sends it.
+    #[cold]
     pub(crate) fn send_icmp(
         &self,
         destination: Address,
@@ -140,6 +144,7 @@ impl NetStack {
         self.send_icmp_error(meta, buf, kind, code, pointer, now);
     }
 
+    #[cold]
     fn send_icmp_error(
         &self,
         meta: &IpMeta<'_>,

@@ -20,6 +20,7 @@ const SOLICITED: u32 = 1 << 30;
 const OVERRIDE: u32 = 1 << 29;
 
 impl NetStack {
+    #[cold]
     pub(super) fn input_ndp(&self, meta: &IpMeta<'_>, message: &Icmp, bytes: &[u8], now: u64) {
         let interface = meta.interface;
         match message.kind {
@@ -69,6 +70,7 @@ impl NetStack {
 
     /// Asks who has the IPv6 address `target`. The question always goes to its group: one to the address itself would
     /// go through the neighbour cache and ask again.
+    #[cold]
     pub(crate) fn solicit_neighbour(&self, interface: &Arc<Interface>, target: Address, now: u64) {
         let body = Neighbour::emit(target.v6(), SOURCE_LINK, interface.mac);
         let to = target.solicited_node();
@@ -76,6 +78,7 @@ impl NetStack {
     }
 
     /// Tells `to`, or all hosts, our hardware address.
+    #[cold]
     pub(crate) fn advertise_neighbour(
         &self,
         interface: &Arc<Interface>,
@@ -98,6 +101,7 @@ impl NetStack {
     }
 
     /// Asks for routers.
+    #[cold]
     pub(crate) fn solicit_router(&self, interface: &Arc<Interface>, now: u64) {
         let mut body = [0; 8];
         body[0] = SOURCE_LINK;
@@ -116,6 +120,7 @@ impl NetStack {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
+    #[cold]
     fn send_ndp(
         &self,
         interface: &Interface,

@@ -204,6 +204,7 @@ impl NetStack {
     }
 
     /// Sends a packet that is longer than the interface allows in pieces (RFC 791 3.2, RFC 8200 4.5).
+    #[cold]
     fn send_fragments(&self, path: &mut Path, packet: &TxPacket, header: IpHeader, now: u64) {
         let is_v4 = header.destination.is_v4();
         let front = if is_v4 {

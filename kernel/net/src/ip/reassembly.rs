@@ -90,6 +90,7 @@ impl Partial {
 
 impl NetStack {
     /// Adds a fragment; returns the whole payload once it is complete.
+    #[cold]
     pub(crate) fn reassemble(
         &self,
         meta: &IpMeta<'_>,

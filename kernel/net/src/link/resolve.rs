@@ -85,6 +85,7 @@ impl NetStack {
         self.send_resolving(path, packet, now);
     }
 
+    #[cold]
     fn send_resolving(&self, path: &mut Path, packet: TxPacket, now: u64) {
         let interface = path.interface.clone();
         let generation = interface.generation.load(Ordering::Relaxed);
@@ -138,6 +139,7 @@ impl NetStack {
     }
 
     /// Completions of sent packets cause no interrupt, so a full ring is looked at again soon.
+    #[cold]
     pub(crate) fn arm_backlog_timer(&self, interface: &Interface) {
         if !interface.backlog_timer_set.swap(true, Ordering::Relaxed) {
             let key = TimerKey::Backlog(interface.index);
@@ -153,6 +155,7 @@ impl NetStack {
     }
 
     /// Timer: asks again or gives up.
+    #[cold]
     pub(crate) fn retry_neighbours(&self, index: usize, now: u64) {
         let Some(interface) = self.interface(index) else {
             return;
@@ -177,6 +180,7 @@ impl NetStack {
     }
 
     /// Asks who has `address`: everybody, or the one who had it.
+    #[cold]
     fn ask_neighbour(
         &self,
         interface: &Arc<Interface>,
@@ -201,12 +205,14 @@ impl NetStack {
         self.send_arp(interface, mac.unwrap_or(BROADCAST), &request);
     }
 
+    #[cold]
     fn send_arp(&self, interface: &Interface, to: [u8; 6], message: &Arp) {
         let mut head = PacketBuf::new(HEADROOM, arp::LEN);
         head.append(arp::LEN).copy_from_slice(&message.emit());
         self.transmit_to(interface, to, ethernet::ARP, TxPacket::new(head));
     }
 
+    #[cold]
     fn input_arp(&self, interface: &Arc<Interface>, buf: &PacketBuf, now: u64) {
         let Some(message) = Arp::parse(buf.data()) else {
             self.counters.drop_malformed.bump();
@@ -232,6 +238,7 @@ impl NetStack {
     }
 
     /// A neighbour told its hardware address: sends what waited for it.
+    #[cold]
     pub(crate) fn neighbour_learned(
         &self,
         interface: &Interface,
@@ -258,6 +265,7 @@ impl NetStack {
     }
 
     /// Timer: the next announcement.
+    #[cold]
     pub(crate) fn announce_again(&self, interface: &Arc<Interface>, now: u64) {
         let left = interface.announcements.load(Ordering::Relaxed);
         if left == 0 {

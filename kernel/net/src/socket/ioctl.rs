@@ -51,6 +51,7 @@ fn number(value: usize) -> Result<i32> {
 }
 
 impl SocketFile {
+    #[cold]
     pub(super) fn socket_ioctl(&self, command: u32, argument: usize) -> Result<usize> {
         let out = UserOut::<i32>::new(argument);
         match command {

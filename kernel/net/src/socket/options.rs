@@ -127,6 +127,7 @@ impl SocketFile {
     }
 
     /// `setsockopt(2)`. `ENOPROTOOPT` for an unknown option, `EINVAL` for a value that is too short or out of range.
+    #[cold]
     pub fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<()> {
         match level {
             SOL_SOCKET => self.set_socket_option(name, value),
@@ -139,6 +140,7 @@ impl SocketFile {
     }
 
     /// `getsockopt(2)`: fills `out` and returns the length of the value, cut to the room there is.
+    #[cold]
     pub fn get_option(&self, level: u32, name: u32, out: &mut [u8]) -> Result<usize> {
         match level {
             SOL_SOCKET => self.get_socket_option(name, out),
@@ -148,36 +150,42 @@ impl SocketFile {
         }
     }
 
-    pub(super) fn change_tcp(&self, f: impl FnOnce(&mut TcpOptions)) -> Result<()> {
-        match &self.kind {
-            Kind::Tcp(socket) => {
-                socket.change_options(&self.stack, self.stack.now(), f);
-                Ok(())
-            }
-            _ => Err(Errno::ENOPROTOOPT),
-        }
+    pub(super) fn change_tcp(&self, mut f: impl FnMut(&mut TcpOptions)) -> Result<()> {
+        self.change_by(&mut f, &mut |_| {}, true, false)
     }
 
-    pub(super) fn change_udp(&self, f: impl FnOnce(&mut UdpOptions)) -> Result<()> {
-        match &self.kind {
-            Kind::Udp(socket) => {
-                socket.change_options(&self.stack, f);
-                Ok(())
-            }
-            _ => Err(Errno::ENOPROTOOPT),
-        }
+    pub(super) fn change_udp(&self, mut f: impl FnMut(&mut UdpOptions)) -> Result<()> {
+        self.change_by(&mut |_| {}, &mut f, false, true)
     }
 
     /// Changes something that TCP and UDP sockets both have.
     pub(super) fn change(
         &self,
-        tcp: impl FnOnce(&mut TcpOptions),
-        udp: impl FnOnce(&mut UdpOptions),
+        mut tcp: impl FnMut(&mut TcpOptions),
+        mut udp: impl FnMut(&mut UdpOptions),
+    ) -> Result<()> {
+        self.change_by(&mut tcp, &mut udp, true, true)
+    }
+
+    /// The one body behind the three: options are many, and rarely set.
+    #[cold]
+    fn change_by(
+        &self,
+        tcp: &mut dyn FnMut(&mut TcpOptions),
+        udp: &mut dyn FnMut(&mut UdpOptions),
+        for_tcp: bool,
+        for_udp: bool,
     ) -> Result<()> {
         match &self.kind {
-            Kind::Tcp(_) => self.change_tcp(tcp),
-            Kind::Udp(_) => self.change_udp(udp),
-            Kind::Unix(_) | Kind::Netlink(_) | Kind::Raw(_) => Err(Errno::ENOPROTOOPT),
+            Kind::Tcp(socket) if for_tcp => {
+                socket.change_options(&self.stack, self.stack.now(), tcp);
+                Ok(())
+            }
+            Kind::Udp(socket) if for_udp => {
+                socket.change_options(&self.stack, udp);
+                Ok(())
+            }
+            _ => Err(Errno::ENOPROTOOPT),
         }
     }
 

@@ -27,6 +27,7 @@ fn state_number(state: State) -> u8 {
 }
 
 impl Tcb {
+    #[cold]
     fn info(&self, now: u64) -> [u8; INFO] {
         let mut out = [0; INFO];
         out[0] = state_number(self.state);

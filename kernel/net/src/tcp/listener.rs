@@ -178,6 +178,7 @@ impl NetStack {
     }
 
     /// Timer: our SYN was not answered.
+    #[cold]
     pub(crate) fn retransmit_syn_ack(&self, flow: &Flow, now: u64) {
         let again = {
             let (shard, hash) = self.tcp.shard(flow);
@@ -309,6 +310,7 @@ impl NetStack {
     }
 
     /// Ends what a listening socket has collected.
+    #[cold]
     pub(super) fn close_listener(&self, queues: Listener, now: u64) {
         for flow in &queues.half_open {
             self.forget_half_open(flow);

@@ -12,6 +12,7 @@ const RUNS: usize = 64;
 
 impl Tcb {
     /// Notes selective acknowledgements; returns whether they said anything new.
+    #[cold]
     pub(super) fn note_sacks(&mut self, segment: &Segment) -> bool {
         let before_bytes = self.sacked_bytes();
         for (left, right) in segment
@@ -50,6 +51,7 @@ impl Tcb {
     }
 
     /// An acknowledgement brought nothing new while data is under way.
+    #[cold]
     pub(super) fn on_duplicate_ack(&mut self, cx: &Context<'_>) {
         self.duplicate_acks += 1;
         if self.recovery.is_some() {

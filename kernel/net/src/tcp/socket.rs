@@ -358,7 +358,7 @@ impl TcpSocket {
         &self,
         stack: &NetStack,
         now: u64,
-        f: impl FnOnce(&mut TcpOptions),
+        f: &mut dyn FnMut(&mut TcpOptions),
     ) {
         let mut inner = self.inner.lock();
         let was_keepalive = inner.options.keepalive;

@@ -189,6 +189,7 @@ impl NetStack {
     }
 
     /// Answers a segment that nobody expects (RFC 9293, 3.10.7.1).
+    #[cold]
     pub(super) fn reset_in_answer(&self, flow: &Flow, segment: &Segment, len: usize, now: u64) {
         if segment.flags.contains(Flags::RST) || !flow.remote.address.is_unicast() {
             return;
@@ -307,6 +308,7 @@ impl NetStack {
     }
 
     /// Timer: removes TIME-WAIT entries whose time is over.
+    #[cold]
     pub(crate) fn expire_time_wait(&self, now: u64) {
         self.tcp.sweeping.store(false, Ordering::Relaxed);
         let mut left = 0;
@@ -330,6 +332,7 @@ impl NetStack {
     }
 
     /// A network error about a segment of ours.
+    #[cold]
     pub(crate) fn tcp_error(&self, flow: &Flow, seq: u32, error: DeliveryError, now: u64) {
         if let Found::Connection(socket) = self.tcp.find(flow) {
             socket.on_delivery_error(self, seq, error, now);

@@ -106,6 +106,7 @@ impl Tcb {
     }
 
     /// Nothing was acknowledged for too long (RFC 6298, 5).
+    #[cold]
     fn on_timeout(&mut self, cx: &Context<'_>) -> Option<PollEvents> {
         if self.is_hopeless(cx, self.backoff) {
             return Some(self.give_up(cx));
@@ -148,6 +149,7 @@ impl Tcb {
     }
 
     /// The peer's window has been closed for a while: ask with one byte (RFC 9293, 3.8.6.1).
+    #[cold]
     fn on_persist(&mut self, cx: &Context<'_>) -> Option<PollEvents> {
         self.persist_at = NEVER;
         if self.send.len() == 0 && !self.fin_queued {
@@ -175,6 +177,7 @@ impl Tcb {
     }
 
     /// Whether an idle peer is still there (`SO_KEEPALIVE`).
+    #[cold]
     fn on_keepalive(&mut self, cx: &Context<'_>) -> Option<PollEvents> {
         self.keepalive_at = NEVER;
         if !cx.options.keepalive || !self.is_synchronized() {

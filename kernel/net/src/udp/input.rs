@@ -82,6 +82,7 @@ impl NetStack {
     }
 
     /// Broadcast and multicast: every socket that fits gets a copy.
+    #[cold]
     fn deliver_to_many(
         &self,
         meta: &IpMeta<'_>,
@@ -121,6 +122,7 @@ impl NetStack {
 
     /// A network error about a datagram of ours: reported on sockets that are connected to that peer, and on others
     /// not at all, as on Linux without `IP_RECVERR`.
+    #[cold]
     pub(crate) fn udp_error(&self, flow: &Flow, error: DeliveryError) {
         let DeliveryError::Hard(errno) = error else {
             return;

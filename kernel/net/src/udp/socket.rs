@@ -395,7 +395,7 @@ impl UdpSocket {
         f(&self.inner.lock().options)
     }
 
-    pub(crate) fn change_options(&self, stack: &NetStack, f: impl FnOnce(&mut UdpOptions)) {
+    pub(crate) fn change_options(&self, stack: &NetStack, f: &mut dyn FnMut(&mut UdpOptions)) {
         let mut inner = self.inner.lock();
         f(&mut inner.options);
         let (port, binding) = (inner.local.port, inner.binding(inner.local.address));

@@ -41,6 +41,7 @@ pub(crate) struct UnixNames {
 
 impl UnixNames {
     /// Gives a name to a socket. `EADDRINUSE` if another one has it.
+    #[cold]
     pub(super) fn bind(&self, name: Name, socket: &Arc<UnixSocket>) -> Result<()> {
         let mut names = self.names.lock();
         if names.get(&name).is_some_and(|s| s.strong_count() > 0) {
@@ -51,6 +52,7 @@ impl UnixNames {
     }
 
     /// Gives a free abstract name of five hexadecimal digits, as `bind` without a name does.
+    #[cold]
     pub(super) fn bind_any(&self, socket: &Arc<UnixSocket>) -> Result<Vec<u8>> {
         let first = low_u32(coracle_core::random::u64());
         for n in 0..0x10_0000u32 {
