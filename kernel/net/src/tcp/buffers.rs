@@ -13,6 +13,14 @@ const LARGEST: usize = 4 << 20;
 /// Shortest time that counts as a round trip: below it the granularity of reads decides.
 const SHORTEST_ROUND_NS: u64 = 200_000;
 
+/// What every queue may hold however short memory is, so that no connection stands still.
+pub(super) const LEAST: usize = 16 * 1024;
+
+/// By how much a queue that holds `held` may grow if all together may grow by `left`.
+pub(super) fn affordable(held: usize, left: usize) -> usize {
+    left.max(LEAST.saturating_sub(held))
+}
+
 /// Measures what the application reads in a round trip.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Growth {
@@ -53,8 +61,8 @@ impl Tcb {
             return;
         }
         let fits = 2 * self.growth.read <= self.receive_limit(cx.options);
-        let short = cx.stack.tcp.is_short_of_memory(&cx.stack.config);
-        if !fits && !short && !cx.options.receive_fixed {
+        let left = cx.stack.tcp.memory_left(&cx.stack.config);
+        if !fits && left > self.growth.read && !cx.options.receive_fixed {
             self.growth.grown = (4 * self.growth.read).min(LARGEST);
         }
         self.growth.read = 0;

@@ -5,6 +5,7 @@ use coracle_abi::convert::usize_from_u32;
 use coracle_core::packet::PacketBuf;
 use coracle_core::{Errno, PollEvents};
 
+use super::buffers::LEAST;
 use super::seq::{after, before, distance, later, plus};
 use super::tcb::{Context, NEVER, State, Tcb, WINDOW_SCALE};
 use crate::wire::tcp::{Flags, Options};
@@ -409,6 +410,13 @@ impl Tcb {
             // Nobody will ever read this: tell the peer (RFC 9293, 3.6.1).
             self.send_reset(cx);
             return self.fail(cx, Errno::ECONNRESET);
+        }
+        let held = self.receive.held();
+        if held >= LEAST && cx.stack.tcp.is_out_of_memory(&cx.stack.config) {
+            // The window was promised when there was memory; the peer will send it again.
+            cx.stack.counters.drop_receive_full.bump();
+            self.ack_now = true;
+            return PollEvents::empty();
         }
         if seq != self.rcv_nxt {
             // Received buffers are about half full when segments are.

@@ -6,6 +6,7 @@ use coracle_core::memory::Page;
 use coracle_core::{Errno, PollEvents, Result};
 
 use super::TcpSocket;
+use super::buffers::affordable;
 use super::socket::Role;
 use super::tcb::{Context, State, Tcb};
 use crate::socket::Shutdown;
@@ -66,9 +67,13 @@ impl TcpSocket {
                 _ if !tcb.can_send() => return Err(Errno::EPIPE),
                 _ => {}
             }
-            let room = tcb.send_limit(cx.options).saturating_sub(tcb.send.len());
-            let short = stack.tcp.is_short_of_memory(&stack.config) && tcb.send.len() >= 16 * 1024;
-            if room == 0 || short {
+            let queued = tcb.send.len();
+            let left = stack.tcp.memory_left(&stack.config);
+            let room = tcb
+                .send_limit(cx.options)
+                .saturating_sub(queued)
+                .min(affordable(queued, left));
+            if room == 0 {
                 tcb.wants_room = true;
                 return Err(Errno::EAGAIN);
             }

@@ -30,8 +30,10 @@ use crate::wire::tcp::{self, Flags, Options, Tcp};
 const SHARDS: usize = 64;
 /// How long a closed connection's numbers are guarded (Linux's `TCP_TIMEWAIT_LEN`).
 const TIME_WAIT_NS: u64 = 60_000_000_000;
-/// TIME-WAIT entries in one shard; the oldest give way.
+/// TIME-WAIT entries in one shard at most; the oldest give way.
 const TIME_WAIT_PER_SHARD: usize = 512;
+/// Bytes of one such entry in all tables, about. They may take an eighth of the memory there is for sockets.
+const TIME_WAIT_BYTES: usize = 256;
 /// How often old entries are removed.
 const SWEEP_NS: u64 = 5_000_000_000;
 
@@ -91,9 +93,14 @@ impl TcpTables {
         (&self.shards[usize_from_u32(hash >> 20) % SHARDS], hash)
     }
 
-    /// Whether queues should not grow any more.
-    pub(crate) fn is_short_of_memory(&self, config: &NetConfig) -> bool {
-        self.memory.load(Ordering::Relaxed) > config.memory_limit / 2
+    /// Bytes that queues may still grow by. Half of what there is for sockets is left to what was promised already.
+    pub(super) fn memory_left(&self, config: &NetConfig) -> usize {
+        (config.memory_limit / 2).saturating_sub(self.memory.load(Ordering::Relaxed))
+    }
+
+    /// Whether even promised windows cannot be kept.
+    pub(super) fn is_out_of_memory(&self, config: &NetConfig) -> bool {
+        self.memory.load(Ordering::Relaxed) > config.memory_limit
     }
 
     #[inline]
@@ -276,7 +283,8 @@ impl NetStack {
             .map
             .insert(hash, *flow, Entry::TimeWait(Box::new(entry)));
         guard.time_wait.push_back((until, *flow));
-        let crowded = guard.time_wait.len() > TIME_WAIT_PER_SHARD;
+        let affordable = self.config.memory_limit / 8 / TIME_WAIT_BYTES / SHARDS;
+        let crowded = guard.time_wait.len() > affordable.clamp(8, TIME_WAIT_PER_SHARD);
         let victim = crowded.then(|| guard.time_wait.pop_front()).flatten();
         drop(guard);
         if old.is_some() {

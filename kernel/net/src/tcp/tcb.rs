@@ -9,7 +9,7 @@ use coracle_core::{Errno, PollEvents};
 use coracle_logic::timer_queue::TimerHandle;
 
 use super::TcpSocket;
-use super::buffers::Growth;
+use super::buffers::{Growth, affordable};
 use super::congestion::Congestion;
 use super::options::TcpOptions;
 use super::receive_queue::ReceiveQueue;
@@ -233,13 +233,13 @@ impl Tcb {
 
     /// The application's share of the receive buffer that is free.
     pub(super) fn free_window(&self, cx: &Context<'_>) -> usize {
-        let limit = if cx.stack.tcp.is_short_of_memory(&cx.stack.config) {
-            self.receive_limit(cx.options).min(16 * 1024)
-        } else {
-            self.receive_limit(cx.options)
-        };
+        let held = self.receive.held();
+        let left = cx.stack.tcp.memory_left(&cx.stack.config);
         let scaled_most = usize::from(u16::MAX) << self.rcv_scale;
-        limit.saturating_sub(self.receive.held()).min(scaled_most)
+        self.receive_limit(cx.options)
+            .saturating_sub(held)
+            .min(affordable(held, left))
+            .min(scaled_most)
     }
 
     /// The window the peer was told and may still use.
