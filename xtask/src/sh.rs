@@ -111,8 +111,17 @@ impl Bounded {
 
 /// Runs for at most `limit`, collecting both outputs.
 pub(crate) fn output_within(command: &mut Command, limit: Duration) -> Result<Bounded> {
+    output_with_input(command, Stdio::null(), limit)
+}
+
+/// The same for a command with something on its standard input.
+pub(crate) fn output_with_input(
+    command: &mut Command,
+    input: Stdio,
+    limit: Duration,
+) -> Result<Bounded> {
     command
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = spawn(command)?;

@@ -52,7 +52,7 @@ fn run_passes_output_and_exit_code_on() {
 }
 
 #[test]
-fn standard_input_reaches_the_guest() {
+fn standard_input_and_its_end_reach_the_guest() {
     let world = World::new();
     let mut command = world.coracle(&["run", "--rm", "./hello"]);
     command
@@ -67,7 +67,8 @@ fn standard_input_reaches_the_guest() {
         .write_all(b"a line\n")
         .unwrap();
     let done = Done::from(child.wait_with_output().unwrap());
-    assert_eq!((done.code, done.stdout.as_str()), (0, "read a line\n"));
+    let want = "read a line then {\"op\":\"eof\",\"bytes\":7}\n";
+    assert_eq!((done.code, done.stdout.as_str()), (0, want));
     world.assert_clean();
 }
 

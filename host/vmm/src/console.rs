@@ -8,6 +8,12 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::control::Op;
 
 /// Passes output on until the VMM closes the console; the handle ends with it.
 pub(crate) fn output(mut console: UnixStream, mut log: File) -> JoinHandle<()> {
@@ -34,19 +40,39 @@ pub(crate) fn output(mut console: UnixStream, mut log: File) -> JoinHandle<()> {
     })
 }
 
-/// Passes standard input on, as long as there is some. The thread ends with the process.
-pub(crate) fn input(mut console: UnixStream) {
+/// How often input is asked for while a shell keeps this process in the background.
+const BACKGROUND_LOOK: Duration = Duration::from_secs(1);
+
+/// Passes standard input on, as long as there is some, and then says so with [`Op::Eof`] on `ended`. The thread ends with
+/// the process.
+pub(crate) fn input(mut console: UnixStream, mut ended: UnixStream) {
     std::thread::spawn(move || {
+        // A read in the background is to fail with EIO instead of stopping the whole process.
+        let mut stop = SigSet::empty();
+        stop.add(Signal::SIGTTIN);
+        let _ = stop.thread_block();
         let mut buffer = [0; 4096];
+        let mut bytes = 0;
         let mut stdin = io::stdin().lock();
         loop {
             match stdin.read(&mut buffer) {
-                Ok(0) => return,
+                Ok(0) => break,
                 Ok(count) if console.write_all(&buffer[..count]).is_err() => return,
-                Ok(_) => {}
+                Ok(count) => bytes += count as u64,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
+                Err(error)
+                    if error.raw_os_error() == Some(Errno::EIO as i32) && is_background() =>
+                {
+                    std::thread::sleep(BACKGROUND_LOOK);
+                }
+                Err(_) => break,
             }
         }
+        let _ = ended.write_all(&Op::Eof { bytes }.line());
     });
+}
+
+/// Whether standard input is a terminal that another process group has.
+fn is_background() -> bool {
+    nix::unistd::tcgetpgrp(io::stdin()).is_ok_and(|group| group != nix::unistd::getpgrp())
 }

@@ -76,6 +76,11 @@ pub enum Op {
     },
     /// Ask for counters.
     Counters,
+    /// There will be no more standard input.
+    Eof {
+        /// How many bytes were sent to the console in all.
+        bytes: u64,
+    },
     /// End the VMM at once. Only the monitor understands it; it is not passed to the guest.
     Kill,
 }
@@ -87,6 +92,7 @@ impl Op {
         let mut line = match self {
             Self::Signal { number } => format!("{{\"op\":\"signal\",\"number\":{number}}}"),
             Self::Counters => "{\"op\":\"counters\"}".to_owned(),
+            Self::Eof { bytes } => format!("{{\"op\":\"eof\",\"bytes\":{bytes}}}"),
             Self::Kill => "{\"op\":\"kill\"}".to_owned(),
         };
         line.push('\n');
@@ -163,7 +169,12 @@ mod tests {
             Op::Signal { number: 15 }.line(),
             b"{\"op\":\"signal\",\"number\":15}\n"
         );
-        for op in [Op::Signal { number: 2 }, Op::Counters, Op::Kill] {
+        for op in [
+            Op::Signal { number: 2 },
+            Op::Counters,
+            Op::Eof { bytes: 1 << 40 },
+            Op::Kill,
+        ] {
             assert_eq!(serde_json::from_slice::<Op>(&op.line()).unwrap(), op);
         }
     }

@@ -178,10 +178,12 @@ fn open_log(path: &Path) -> Result<File, StoreError> {
     })
 }
 
-/// Another `coracle` process.
+/// Another `coracle` process, or our own thread that passes standard input on.
 struct Client {
     stream: UnixStream,
     lines: Lines,
+    /// Whether it wants to know what the guest says.
+    listens: bool,
 }
 
 struct Watch<'a> {
@@ -213,11 +215,21 @@ impl Watch<'_> {
         if let Some(control) = &self.control {
             control.set_nonblocking(true)?;
         }
-        if let Some(console) = console {
-            let log = open_log(&self.instance.console_log())?;
-            console::input(console.try_clone()?);
-            *output = Some(console::output(console, log));
-        }
+        let Some(console) = console else {
+            // Nobody types to a detached instance.
+            self.tell_guest(Op::Eof { bytes: 0 });
+            return Ok(());
+        };
+        let log = open_log(&self.instance.console_log())?;
+        let (stream, ended) = UnixStream::pair()?;
+        stream.set_nonblocking(true)?;
+        self.clients.push(Client {
+            stream,
+            lines: Lines::default(),
+            listens: false,
+        });
+        console::input(console.try_clone()?, ended);
+        *output = Some(console::output(console, log));
         Ok(())
     }
 
@@ -247,8 +259,11 @@ impl Watch<'_> {
                 && let Ok((stream, _)) = listener.accept()
                 && stream.set_nonblocking(true).is_ok()
             {
-                let lines = Lines::default();
-                self.clients.push(Client { stream, lines });
+                self.clients.push(Client {
+                    stream,
+                    lines: Lines::default(),
+                    listens: true,
+                });
             }
             if ready[2] {
                 self.read_guest();
@@ -327,7 +342,7 @@ impl Watch<'_> {
         message.push(b'\n');
         // A client that does not read its lines loses its connection.
         self.clients
-            .retain_mut(|client| client.stream.write_all(&message).is_ok());
+            .retain_mut(|client| !client.listens || client.stream.write_all(&message).is_ok());
         match serde_json::from_slice(line) {
             Ok(Event::Booted { t_ns, .. }) => {
                 self.state.boot_ns = Some(t_ns);
@@ -382,7 +397,7 @@ impl Watch<'_> {
         for op in ops {
             match op {
                 Op::Kill => self.kill()?,
-                Op::Signal { .. } | Op::Counters => self.tell_guest(op),
+                Op::Signal { .. } | Op::Counters | Op::Eof { .. } => self.tell_guest(op),
             }
         }
         Ok(())

@@ -74,7 +74,7 @@ pub fn mount(vfs: &Vfs, console: Arc<dyn CharDevice>, shm_limit_bytes: u64) -> R
         device: console,
         pending: SpinLock::new(Pending::default()),
     });
-    vfs.register_device(CONSOLE, Arc::new(Shared(console)));
+    vfs.register_device(CONSOLE, Arc::new(ConsoleDriver(console)));
     Ok(())
 }
 
@@ -198,7 +198,7 @@ fn random(dst: &mut IoDst<'_>) -> Result<usize> {
     Ok(done)
 }
 
-/// The machine's console. It is no terminal: terminal requests give `ENOTTY`.
+/// The machine's console.
 struct Console {
     device: Arc<dyn CharDevice>,
     pending: SpinLock<Pending>,
@@ -221,7 +221,28 @@ impl Default for Pending {
     }
 }
 
-impl File for Console {
+struct ConsoleDriver(Arc<Console>);
+
+impl DeviceDriver for ConsoleDriver {
+    fn open(&self, flags: u32) -> Result<Arc<dyn File>> {
+        let access = flags & g::O_ACCMODE;
+        Ok(Arc::new(ConsoleFile {
+            console: self.0.clone(),
+            reads: access != g::O_WRONLY,
+            writes: access != g::O_RDONLY,
+        }))
+    }
+}
+
+/// The console as it was opened. It is no terminal: terminal requests give `ENOTTY`. A descriptor that only writes is
+/// not told of input and its end, as the writing end of a pipe is not.
+struct ConsoleFile {
+    console: Arc<Console>,
+    reads: bool,
+    writes: bool,
+}
+
+impl File for ConsoleFile {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -230,9 +251,9 @@ impl File for Console {
         if dst.remaining() == 0 {
             return Ok(0);
         }
-        let mut pending = self.pending.lock();
+        let mut pending = self.console.pending.lock();
         if pending.start == pending.end {
-            let len = self.device.read(&mut pending.bytes)?;
+            let len = self.console.device.read(&mut pending.bytes)?;
             pending.start = 0;
             pending.end = len;
         }
@@ -251,7 +272,7 @@ impl File for Console {
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             };
-            match self.device.write(&bytes[..read]) {
+            match self.console.device.write(&bytes[..read]) {
                 Ok(written) => {
                     done += written;
                     if written < read {
@@ -275,18 +296,24 @@ impl File for Console {
     }
 
     fn poll(&self) -> PollEvents {
-        let pending = self.pending.lock();
+        let pending = self.console.pending.lock();
         let waiting = pending.start < pending.end;
         drop(pending);
-        let mut events = self.device.poll();
+        let mut events = self.console.device.poll();
         if waiting {
             events |= PollEvents::IN | PollEvents::RDNORM;
+        }
+        if !self.reads {
+            events -= PollEvents::IN | PollEvents::RDNORM | PollEvents::HUP;
+        }
+        if !self.writes {
+            events -= PollEvents::OUT | PollEvents::WRNORM;
         }
         events
     }
 
     fn poll_source(&self) -> Option<&PollSource> {
-        Some(self.device.poll_source())
+        Some(self.console.device.poll_source())
     }
 
     fn metadata(&self) -> Result<Metadata> {

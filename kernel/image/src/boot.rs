@@ -11,7 +11,9 @@ use coracle_core::time;
 use coracle_loader::config::BootConfig;
 use coracle_syscall::{exec, set_trace};
 
-use crate::{control, devices, end, interrupts, memory, network, processors, report, root};
+use crate::{
+    console, control, devices, end, interrupts, memory, network, processors, report, root,
+};
 
 /// Names of the boot steps and when each ended.
 pub(crate) static LAPS: [(AtomicUsize, AtomicU64); STEPS.len()] =
@@ -44,7 +46,7 @@ fn kernel_main(start_info: u64) -> ! {
     lap(3);
     network::init(&config, found.networks);
     lap(4);
-    root::init(&info, &config, found.console);
+    root::init(&info, &config, console::with_end_of_input(found.console));
     lap(5);
     processors::init();
     root::mount_sys();

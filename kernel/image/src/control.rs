@@ -16,7 +16,7 @@ use coracle_core::sync::{Once, SpinLock};
 use coracle_core::{futex, signal, thread, time};
 use coracle_drivers::Port;
 
-use crate::{boot, entry, interrupts, network, report};
+use crate::{boot, console, entry, interrupts, network, report};
 
 static PORT: Once<Arc<Port>> = Once::new();
 
@@ -89,6 +89,10 @@ fn obey(line: &[u8]) {
                 None => log::warn!("control: no such signal: {}", line.escape_ascii()),
             }
         }
+        Some("eof") => match value.get("bytes").and_then(serde_json::Value::as_u64) {
+            Some(bytes) => console::end_input(bytes),
+            None => log::warn!("control: no number of bytes: {}", line.escape_ascii()),
+        },
         Some("counters") => send(&counters()),
         Some("threads") => report::threads(),
         _ => log::warn!("control: unknown: {}", line.escape_ascii()),

@@ -64,13 +64,15 @@ pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDe
     let process = Process::new(vfs, limit, descriptors);
     process.set_owner(config.uid, config.gid);
     enter_directory(&process, &config.cwd);
-    for _ in 0..3 {
+    // Input can be read and the outputs written, as in a container without a terminal: so the end of the input is no
+    // hang-up of the outputs.
+    for access in [g::O_RDONLY, g::O_WRONLY, g::O_WRONLY] {
         let open = process
             .vfs
             .open(
                 process.vfs.root(),
                 b"/dev/console",
-                &OpenRequest::new(g::O_RDWR),
+                &OpenRequest::new(access),
             )
             .unwrap_or_else(|error| panic!("/dev/console: {error}"));
         add(&process, open);

@@ -26,7 +26,7 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 /// Where the guests of this run keep their state; removed when dropped.
 pub(crate) struct Guests {
     state: PathBuf,
-    accel: Accel,
+    pub(super) accel: Accel,
     count: AtomicU32,
 }
 

@@ -3,11 +3,12 @@
 //! The VM tests: whole guests through the `coracle` command. Programs that end in every way, programs with a result known
 //! in advance on all kinds of machines, and servers that are asked from outside.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::guest::{Guests, Job, in_parallel};
 use super::report::Report;
@@ -40,8 +41,13 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
     for server in SERVERS.iter().filter(|server| wanted(server.name)) {
         report.step(&format!("vm {}", server.name), || serve(&guests, server))?;
     }
-    let others: [(&str, Test); 4] = [
+    let others: [(&str, Test); 6] = [
         ("UDP echo", udp_echo),
+        ("standard input ends", input_ends),
+        (
+            "standard input of a detached guest is at its end",
+            input_detached,
+        ),
         ("stop reaches the application", stop),
         ("stop kills what ignores it", stop_ignored),
         ("kill ends a busy guest", kill_busy),
@@ -184,6 +190,37 @@ fn udp_echo(guests: &Guests) -> Result<()> {
                     bail!("no echo of {length} bytes");
                 }
             }
+        }
+        Ok(())
+    })
+}
+
+/// A program that reads its standard input to the end gets all of it, and then the end.
+fn input_ends(guests: &Guests) -> Result<()> {
+    const BYTES: usize = 100_000;
+    let text: Vec<u8> = (0..=255).cycle().take(BYTES).collect();
+    let (read, mut write) = std::io::pipe()?;
+    let writer = std::thread::spawn(move || write.write_all(&text));
+    let mut command = guests.coracle(&["run", "--rm", "--network", "none"])?;
+    command.args(["--accel", guests.accel.name()]);
+    command.arg(program("input")?).arg(BYTES.to_string());
+    let result = sh::output_with_input(&mut command, read.into(), LIMIT)?;
+    drop(command); // with it the last reader, should it not have read everything
+    let written = writer.join().map_err(|_| anyhow!("the writer panicked"))?;
+    written.context("write to the standard input of `coracle run`")?;
+    if !result.success() || !result.stdout.starts_with("input: 100000 bytes") {
+        bail!("{}{}", result.stdout, result.stderr);
+    }
+    Ok(())
+}
+
+/// Nobody types to a detached guest.
+fn input_detached(guests: &Guests) -> Result<()> {
+    let guest = guests.detached(&["--network", "none"], &program("input")?, &["0"])?;
+    guest.explain(|| {
+        let code = guest.output(&["wait"])?;
+        if code.trim() != "0" {
+            bail!("exit code {code}");
         }
         Ok(())
     })

@@ -28,7 +28,8 @@ booted() { say '{"event":"booted","t_ns":1000,"laps":[["memory",1]],"kernel":"0.
 exited() { say "{\"event\":\"exit\",\"t_ns\":2000,$1}"; exit 0; }
 case $BEHAVIOUR in
     exit)    booted; printf 'out\0put' >&"$console"; exited '"reason":"exit","code":'"${CODE:-0}" ;;
-    echo)    booted; read -r line <&"$console"; echo "read $line" >&"$console"; exited '"reason":"exit","code":0' ;;
+    echo)    booted; read -r line <&"$console"; read -r op <&"$control"
+             echo "read $line then $op" >&"$console"; exited '"reason":"exit","code":0' ;;
     oom)     booted; exited '"reason":"out-of-memory","code":137,"detail":"8 MiB were there, 9 needed"' ;;
     exec)    exited '"reason":"exec","code":126,"detail":"/hello: not understood"' ;;
     refuse)  echo "qemu-system-x86_64: -netdev user: no luck today" >&2; exit 1 ;;
@@ -40,6 +41,7 @@ case $BEHAVIOUR in
         echo serving >&"$console"
         while read -r line <&"$control"; do
             case $line in
+                '{"op":"eof",'*) ;;
                 '{"op":"counters"}') say '{"event":"counters","t_ns":3000,"syscalls":42}' ;;
                 '{"op":"signal","number":10}') echo "signal 10" >&"$console" ;;
                 *'"number":15}') exited '"reason":"exit","code":0' ;;

@@ -34,7 +34,7 @@ impl CharDevice for Port {
         Ok(input.len())
     }
     fn poll(&self) -> PollEvents {
-        PollEvents::OUT
+        PollEvents::OUT | PollEvents::IN | PollEvents::HUP
     }
     fn poll_source(&self) -> &PollSource {
         &self.source
@@ -106,4 +106,17 @@ fn the_console_takes_what_fits_and_keeps_what_was_typed() {
     assert_eq!(read(&console, 9), Err(Errno::EAGAIN));
     let tcgets = coracle_abi::raw::ioctl::TCGETS;
     assert_eq!(console.file().ioctl(tcgets, 0), Err(Errno::ENOTTY));
+}
+
+#[test]
+fn a_descriptor_is_told_of_what_it_was_opened_for() {
+    let (vfs, _) = fixture();
+    let events = |access| {
+        let open = vfs.open(vfs.root(), b"/dev/console", &OpenRequest::new(access));
+        open.unwrap().file().poll()
+    };
+    let input = PollEvents::IN | PollEvents::HUP;
+    assert_eq!(events(g::O_RDONLY), input);
+    assert_eq!(events(g::O_WRONLY), PollEvents::OUT);
+    assert_eq!(events(g::O_RDWR), input | PollEvents::OUT);
 }
