@@ -44,7 +44,7 @@ fn kernel_main(start_info: u64) -> ! {
     let found = devices::init(&info);
     control::init(found.control);
     lap(3);
-    network::init(&config, found.networks);
+    network::init(info.memory_bytes(), &config, found.networks);
     lap(4);
     root::init(&info, &config, console::with_end_of_input(found.console));
     lap(5);

@@ -7,8 +7,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use coracle_core::exit::{self, ExitReason};
 use coracle_core::{memory, thread, time};
 use coracle_platform::power;
+use coracle_syscall::process;
 
-use crate::{control, devices, report};
+use crate::{control, devices, network, report};
 
 /// Longest time to send what the console holds.
 const DRAIN_NS: u64 = 2_000_000_000;
@@ -92,8 +93,26 @@ pub(crate) fn out_of_memory_line(now: u64) -> alloc::string::String {
     )
 }
 
+/// Closes what the application had open, so that peers learn of the end of their connections.
+fn close_files() {
+    let Some(process) = process::installed() else {
+        return;
+    };
+    // A thread that was stopped by another CPU's NMI may hold the table; then the peers find out by themselves.
+    let Some(files) = process
+        .fds
+        .try_lock()
+        .map(|mut fds| fds.close_range(0, u32::MAX))
+    else {
+        return;
+    };
+    drop(files);
+    network::flush();
+}
+
 /// Sends the last line and everything before it, and ends the machine.
 pub(crate) fn finish(line: &str) -> ! {
+    close_files();
     control::send_last(line);
     devices::drain_console(DRAIN_NS);
     power::off()

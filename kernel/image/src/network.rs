@@ -4,6 +4,7 @@
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use coracle_abi::convert::usize_from;
 use coracle_core::sync::Once;
 use coracle_core::thread::{self, IdleHooks, set_idle_hooks};
 use coracle_core::time;
@@ -30,10 +31,16 @@ fn on_listen(transport: Transport, port: u16) {
     control::send_listening(name, port);
 }
 
+/// What sockets may hold: a quarter of the memory, so that no peer can use up a small guest.
+fn memory_limit(memory_bytes: u64) -> usize {
+    usize_from(memory_bytes / 4).clamp(1 << 20, 64 << 20)
+}
+
 /// Makes the stack and an interface for each card.
-pub(crate) fn init(config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) {
+pub(crate) fn init(memory_bytes: u64, config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) {
     let stack = NetStack::new(NetConfig {
         on_listen: Some(on_listen),
+        memory_limit: memory_limit(memory_bytes),
         credentials: socket::credentials,
         ..NetConfig::default()
     });
@@ -170,7 +177,8 @@ pub(crate) fn after_system_call() {
     }
 }
 
-fn flush() {
+/// Tells the cards about everything that is queued.
+pub(crate) fn flush() {
     if let Some(stack) = STACK.get() {
         stack.flush();
     }
