@@ -67,7 +67,6 @@ pub(crate) fn init(start_info: u64) -> BootInfo {
         bundle: &[],
         memory_bytes: 0,
     };
-    found.memory_bytes = memory::total_frames() * u64_from(coracle_abi::PAGE_SIZE);
     for option in cmdline::options(info.cmdline) {
         match option {
             Ok(KernelOption::VirtioMmio(device)) => found.mmio_devices.push(device),
@@ -82,6 +81,15 @@ pub(crate) fn init(start_info: u64) -> BootInfo {
         found.bundle =
             unsafe { core::slice::from_raw_parts(layout::direct(module.range.start), len) };
     }
+    // All of what the VMM said is in `found` now, but for the module.
+    if info.modules().all(|m| m.range.start >= 1 << 20) {
+        memory::add_low_memory(
+            info.memory()
+                .filter(|m| m.kind == MemoryKind::Ram)
+                .map(|m| m.range),
+        );
+    }
+    found.memory_bytes = memory::total_frames() * u64_from(coracle_abi::PAGE_SIZE);
     found
 }
 

@@ -123,8 +123,11 @@ fn kernel_backtrace(stack: usize) {
 
 /// Whether the kernel can read there. Before the final tables exist there is only the image.
 fn is_kernel_memory(at: usize) -> bool {
-    layout::image().contains(&at)
-        || paging::root() != 0 && at >= USER_END && paging::query(at).is_some()
+    if paging::root() == 0 {
+        layout::image().contains(&at)
+    } else {
+        at >= USER_END && paging::query(at).is_some()
+    }
 }
 
 /// The line that says how the machine ended. It needs neither heap nor stack, of which one may be what is missing.

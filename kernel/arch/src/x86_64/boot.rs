@@ -172,6 +172,8 @@ boot_pdpt_low:  .zero 4096
 boot_pdpt_high: .zero 4096
 boot_pd_low:    .zero 4096
 boot_pd_high:   .zero 4096
+    .global boot_tables_end
+boot_tables_end:
     .section .bss.boot_stack, "aw", @nobits
     .align 16
 boot_stack:     .zero 32768

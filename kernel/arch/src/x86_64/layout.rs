@@ -10,6 +10,8 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use coracle_abi::PAGE_SIZE;
+
 /// Where the image was linked.
 pub const IMAGE_BASE: usize = 0xffff_ffff_8000_0000;
 
@@ -37,6 +39,10 @@ unsafe extern "C" {
     static __text_end: u8;
     static __rodata_end: u8;
     static __image_end: u8;
+    static __rela_start: u8;
+    static __rela_end: u8;
+    static boot_pml4: u8;
+    static boot_tables_end: u8;
 }
 
 pub(super) fn set_direct_offset(offset: usize) {
@@ -90,6 +96,20 @@ pub fn text() -> core::ops::Range<usize> {
 #[must_use]
 pub fn rodata() -> core::ops::Range<usize> {
     (&raw const __text_end) as usize..(&raw const __rodata_end) as usize
+}
+
+/// Parts of the image, in whole pages and in order, that nobody needs once the final page tables are in use: the first
+/// ones, and the relocations.
+#[must_use]
+pub fn discardable() -> [core::ops::Range<usize>; 2] {
+    let pages = |start: *const u8, end: *const u8| {
+        let start = (start as usize).next_multiple_of(PAGE_SIZE);
+        start..(end as usize & !(PAGE_SIZE - 1)).max(start)
+    };
+    [
+        pages(&raw const boot_pml4, &raw const boot_tables_end),
+        pages(&raw const __rela_start, &raw const __rela_end),
+    ]
 }
 
 /// Where the first byte of the image lies in physical memory.

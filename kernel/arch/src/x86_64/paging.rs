@@ -325,6 +325,8 @@ pub unsafe fn init(
     let image = layout::image();
     let image_physical = layout::image_physical();
     let image_frames = image_physical..image_physical + u64_from(image.len());
+    let discardable = layout::discardable();
+    let is_discarded = |at: usize| discardable.iter().any(|part| part.contains(&at));
     for range in ranges {
         let mut at = range.start & !(u64_from(HUGE_SIZE) - 1);
         while at < range.end {
@@ -340,9 +342,10 @@ pub unsafe fn init(
                     let slot = find_or_make(window + usize_from(page), 0)?;
                     let value = page | PRESENT | ACCESSED | DIRTY | NO_EXECUTE | GLOBAL;
                     // Code and constants are not writable here either.
-                    let offset = usize_from(page.wrapping_sub(image_physical));
-                    let constant =
-                        image_frames.contains(&page) && image.start + offset < layout::rodata().end;
+                    let at = image.start + usize_from(page.wrapping_sub(image_physical));
+                    let constant = image_frames.contains(&page)
+                        && at < layout::rodata().end
+                        && !is_discarded(at);
                     slot.store(
                         if constant { value } else { value | WRITE },
                         Ordering::Relaxed,
@@ -352,7 +355,8 @@ pub unsafe fn init(
             at = next;
         }
     }
-    for at in image.clone().step_by(PAGE_SIZE) {
+    let kept = image.clone().step_by(PAGE_SIZE);
+    for at in kept.filter(|at| !is_discarded(*at)) {
         let physical = image_physical + u64_from(at - image.start);
         let value = physical | PRESENT | ACCESSED | GLOBAL;
         let value = if layout::text().contains(&at) {

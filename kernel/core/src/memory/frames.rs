@@ -20,7 +20,6 @@ static TOTAL: AtomicU64 = AtomicU64::new(0);
 /// Next and last byte of the early range.
 static EARLY: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// Memory ran out once; the pressure handler was told.
 const PAGE: u64 = PAGE_SIZE as u64;
 
 /// A frame number. Owning one means owning one count of its frame.
@@ -28,9 +27,9 @@ const PAGE: u64 = PAGE_SIZE as u64;
 pub(crate) struct Frame(u32);
 
 impl Frame {
-    /// A frame of zeroes with one count.
+    /// A frame of zeroes with one count, for content of the application. The last frames are not given for that.
     pub(super) fn allocate_zeroed() -> Option<Self> {
-        let frame = allocate(0)?;
+        let frame = allocate_beyond(0, RESERVE.load(Ordering::Relaxed))?;
         // SAFETY: the frame is fresh and mapped in the window.
         unsafe { mem_ops::clear_page(frame.bytes()) };
         Some(frame)
@@ -63,9 +62,35 @@ impl Frame {
     }
 }
 
+/// Frames that only the kernel's own objects and page tables may take, so that the kernel still works when the
+/// application has used up the memory: it can say so, and serve the calls that give memory back.
+static RESERVE: AtomicU64 = AtomicU64::new(0);
+
+fn reserve_of(total: u64) -> u64 {
+    (total / 128).clamp(16, 256)
+}
+
+/// Whether so little memory is left that calls which make objects of the kernel should fail.
+#[must_use]
+pub fn is_scarce() -> bool {
+    free_frames() <= RESERVE.load(Ordering::Relaxed)
+}
+
 /// Takes `1 << order` contiguous frames, each counted once; they are not cleared.
 pub(crate) fn allocate(order: u32) -> Option<Frame> {
-    let first = BUDDY.lock().as_mut()?.alloc(order)?;
+    allocate_beyond(order, 0)
+}
+
+/// As [`allocate`], as long as `kept` frames stay free.
+fn allocate_beyond(order: u32, kept: u64) -> Option<Frame> {
+    let first = {
+        let mut buddy = BUDDY.lock();
+        let buddy = buddy.as_mut()?;
+        if buddy.free_frames() < kept + (1 << order) {
+            return None;
+        }
+        buddy.alloc(order)?
+    };
     let table = TABLE.get()?;
     for meta in &table[first as usize..][..1 << order] {
         meta.refcount.store(1, Ordering::Relaxed);
@@ -156,5 +181,14 @@ pub(super) fn init(memory: &[Range<u64>], reserved: &[Range<u64>]) -> Option<()>
         }
     }
     *BUDDY.lock() = Some(buddy);
+    RESERVE.store(reserve_of(total_frames()), Ordering::Relaxed);
     TABLE.set(table).ok()
+}
+
+/// Hands one more range of whole pages to the allocator.
+pub(super) fn add(range: Range<u64>) {
+    if let Some(buddy) = BUDDY.lock().as_mut() {
+        buddy.add_range(low_u32(range.start / PAGE), low_u32(range.end / PAGE));
+        TOTAL.fetch_add((range.end - range.start) / PAGE, Ordering::Relaxed);
+    }
 }

@@ -24,11 +24,11 @@ mod kernel_map;
 pub mod space;
 
 #[cfg(target_os = "none")]
-pub use frames::{free_frames, total_frames};
+pub use frames::{free_frames, is_scarce, total_frames};
 #[cfg(target_os = "none")]
 pub use heap::{KernelHeap, heap_bytes};
 #[cfg(target_os = "none")]
-pub use init::{init, low_memory, static_page};
+pub use init::{add_low_memory, init, low_memory, static_page};
 #[cfg(target_os = "none")]
 pub use kernel_map::{STACK_SIZE, Stack, map_device};
 #[cfg(target_os = "none")]
