@@ -2,7 +2,7 @@
 //! The network: stack and interfaces, and when they are looked after.
 
 use alloc::sync::{Arc, Weak};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use coracle_abi::convert::usize_from;
 use coracle_core::sync::Once;
@@ -64,7 +64,13 @@ pub(crate) fn init(memory_bytes: u64, config: &BootConfig, cards: alloc::vec::Ve
     coracle_syscall::socket::install(stack.clone());
     let _ = STACK.set(stack);
     init_tick();
-    set_idle_hooks(IdleHooks { flush, poll, arm });
+    set_idle_hooks(IdleHooks {
+        flush,
+        poll,
+        arm,
+        begin,
+        end,
+    });
 }
 
 fn interface(settings: &NetworkConfig) -> InterfaceConfig {
@@ -149,10 +155,19 @@ fn on_receive(stack: &NetStack) {
     }
 }
 
+/// Packets sent until the last system call that may wait.
+static SENT: AtomicU64 = AtomicU64::new(0);
+/// Several packets were sent between the last two such calls: waiting for the next call lets them share a notification.
+/// A lone packet goes out at once, since somebody waits for it.
+static SHARE: AtomicBool = AtomicBool::new(false);
+
 /// Before a system call that may wait: what it waits for may be in the card already, and what was sent must go out.
 #[inline]
 pub(crate) fn before_wait() {
     if let Some(stack) = STACK.get() {
+        let sent = stack.counters().tx_packets.get();
+        let before = SENT.swap(sent, Ordering::Relaxed);
+        SHARE.store(sent.wrapping_sub(before) > 1, Ordering::Relaxed);
         if TICK
             .get()
             .is_some_and(|tick| tick.quiet.load(Ordering::Relaxed))
@@ -169,10 +184,11 @@ pub(crate) fn before_wait() {
 pub(crate) fn after_system_call() {
     if let Some(stack) = STACK.get() {
         stack.flush_loopback();
-        if stack.has_unsent()
-            && let Some(tick) = TICK.get()
-        {
-            tick.arm();
+        if stack.has_unsent() {
+            match TICK.get() {
+                Some(tick) if SHARE.load(Ordering::Relaxed) => tick.arm(),
+                _ => stack.flush(),
+            }
         }
     }
 }
@@ -196,4 +212,25 @@ fn arm() -> bool {
     STACK
         .get()
         .is_some_and(|stack| stack.set_receive_interrupts(true))
+}
+
+/// A CPU begins to poll: packets need not interrupt.
+fn begin() {
+    if let (Some(stack), Some(tick)) = (STACK.get(), TICK.get())
+        && !tick.quiet.swap(true, Ordering::SeqCst)
+    {
+        stack.set_receive_interrupts(false);
+    }
+}
+
+/// A CPU that polled runs a thread: packets interrupt again if that can wake another CPU, else they are found at the
+/// next wait or tick.
+fn end() {
+    if thread::is_any_halted() {
+        if arm() {
+            poll();
+        }
+    } else if let Some(tick) = TICK.get() {
+        tick.arm();
+    }
 }

@@ -29,6 +29,10 @@ pub struct IdleHooks {
     pub poll: fn() -> bool,
     /// Switches the devices' interrupts on before the CPU sleeps. Returns whether something came meanwhile.
     pub arm: fn() -> bool,
+    /// Switches the devices' interrupts off: a CPU polls them from now on.
+    pub begin: fn(),
+    /// A CPU stops polling because it has something to run.
+    pub end: fn(),
 }
 
 static HOOKS: Once<IdleHooks> = Once::new();
@@ -57,8 +61,14 @@ pub(super) fn wait(me: usize) {
     paging::enter_idle();
     state.store(POLLING, Ordering::SeqCst);
     fence(Ordering::SeqCst);
+    let hooks = HOOKS.get();
+    if let Some(hooks) = hooks {
+        (hooks.begin)();
+    }
     if !look_around(me) {
         sleep(me);
+    } else if let Some(hooks) = hooks {
+        (hooks.end)();
     }
     state.store(BUSY, Ordering::SeqCst);
     paging::leave_idle();
