@@ -199,7 +199,7 @@ macro_rules! for_each_syscall {
             setpriority => thread::setpriority(which: i32, who: i32, priority: i32) Partial "only 0; threads have equal shares";
             getcpu => thread::getcpu(cpu: User, node: User) Full "";
             arch_prctl => thread::arch_prctl(code: u32, value: usize) Partial "FS and GS bases; no CET, no CPUID faulting";
-            prctl => thread::prctl(option: u32, a: usize, b: usize, c: usize, d: usize) Partial "names, dumpable, no_new_privs, death signal, timer slack, capabilities read";
+            prctl => thread::prctl(option: u32, a: usize, b: usize, c: usize, d: usize) Partial "names, dumpable, no_new_privs, death signal, capabilities read; timer slack is remembered, but always 50 us";
 
             // Time.
             clock_gettime => time::clock_gettime(clock: i32, out: User) Full "";

@@ -28,11 +28,15 @@ pub(crate) fn init() {
         let stack = Stack::new().expect("memory for a stack");
         let apic_id = u32::try_from(index).expect("few CPUs");
         // SAFETY: the page is free and mapped one to one; the stack is new and given to the CPU for ever.
-        if unsafe { smp::start(index, apic_id, page, stack.top()) } {
-            core::mem::forget(stack);
-        } else {
-            log::error!("CPU {index} does not start");
-            break;
+        let started = unsafe { smp::start(index, apic_id, page, stack.top()) };
+        core::mem::forget(stack);
+        if !started {
+            // It may still come: stack and trampoline stay where it will look for them.
+            log::error!(
+                "CPU {index} does not start; going on with {}",
+                cpu::online()
+            );
+            return;
         }
     }
     let unmapped = paging::update(at..at + coracle_abi::PAGE_SIZE, &mut |_, _| {

@@ -141,8 +141,11 @@ extern "C" fn ap_rust(index: usize) -> ! {
     ap_main(index)
 }
 
+/// How long a CPU may take: the host may be busy with other things.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
 /// Starts the CPU with APIC identifier `apic_id` as number `index` and waits until it runs. Returns whether it did
-/// within 200 milliseconds.
+/// within ten seconds. One that did not may still come up later, so what it was given stays its own.
 ///
 /// # Safety
 /// `page` is the physical address of a free page below 1 MiB, mapped one to one and executable; `stack` is the top of
@@ -176,7 +179,7 @@ pub unsafe fn start(index: usize, apic_id: u32, page: u64, stack: usize) -> bool
             return true;
         }
     }
-    wait_online(before, 200_000_000)
+    wait_online(before, PATIENCE_NS)
 }
 
 fn pause(ns: u64) {

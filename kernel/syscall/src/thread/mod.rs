@@ -239,7 +239,7 @@ pub(crate) fn prctl(option: u32, a: usize, b: usize, c: usize, d: usize) -> Resu
             UserOut::<u32>::new(a).write(signal).map(|()| 0)
         }
         p::PR_SET_TIMERSLACK => {
-            // Timers here have no slack; the value is kept for those who ask.
+            // Every timer has the same slack of 50 us; the value is kept for those who ask.
             SLACK_NS.store(if a == 0 { 50_000 } else { a }, Ordering::Relaxed);
             Ok(0)
         }
