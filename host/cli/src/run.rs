@@ -78,9 +78,16 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
     Ok(exit.code)
 }
 
-/// Says on standard error what an exit code alone does not say.
+/// Says on standard error what an exit code alone does not say: the report of a crash, and last the reason in one line.
 fn tell(name: &str, exit: &Exit) {
     if exit.reason != Reason::Exit {
+        for line in exit
+            .report
+            .iter()
+            .filter(|line| exit.detail.as_ref() != Some(line))
+        {
+            eprintln!("{line}");
+        }
         let detail = exit.detail.as_deref().unwrap_or("no details");
         eprintln!("coracle: {name}: {}: {detail}", exit.reason);
     }

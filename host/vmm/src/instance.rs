@@ -92,6 +92,9 @@ pub struct Exit {
     /// More in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// The kernel's report of a crash or a panic, line by line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub report: Vec<String>,
 }
 
 /// Why an instance ended.
@@ -370,6 +373,7 @@ impl Exit {
             code: Self::VMM_CODE,
             signal: None,
             detail: Some(detail.to_owned()),
+            report: Vec::new(),
         }
     }
 
@@ -381,6 +385,7 @@ impl Exit {
             code: 128 + 9,
             signal: Some(9),
             detail: Some("the VMM was killed on request".into()),
+            report: Vec::new(),
         }
     }
 }

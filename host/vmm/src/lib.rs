@@ -17,6 +17,7 @@ pub mod kvm;
 pub mod network;
 pub mod process;
 pub mod qemu;
+mod report;
 mod spawn;
 pub mod supervise;
 mod tsc;

@@ -25,6 +25,7 @@ use crate::console;
 use crate::control::{Event, Lines, Op};
 use crate::instance::{Exit, Instance, Reason, State, Status, StoreError, now_s};
 use crate::process::ProcessId;
+use crate::report;
 use crate::spawn::{self, Started};
 
 /// How long the VMM may take to end after the guest said it did.
@@ -406,7 +407,7 @@ impl Watch<'_> {
     /// Records how the instance ended, and lets go of the clients.
     fn finish(mut self, status: ExitStatus) -> Result<Exit, StartError> {
         let booted = self.state.boot_ns.is_some();
-        let exit = match self.exit.take() {
+        let mut exit = match self.exit.take() {
             Some(exit) => exit,
             None if self.killed => Exit::killed(),
             None => {
@@ -419,6 +420,9 @@ impl Watch<'_> {
                 Exit::vmm(&vmm_detail(status, booted, message))
             }
         };
+        if exit.reason != Reason::Exit {
+            exit.report = report::read(&self.instance.serial_log(), &self.state.spec.kernel);
+        }
         self.state.status = Status::Exited;
         self.state.finished_s = Some(now_s());
         self.state.exit = Some(exit.clone());
@@ -458,7 +462,8 @@ fn exit(reason: &str, code: u8, signal: Option<u8>, detail: Option<String>) -> E
         reason,
         code,
         signal,
-        detail,
+        detail: detail.as_deref().map(report::readable),
+        report: Vec::new(),
     }
 }
 

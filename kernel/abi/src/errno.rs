@@ -64,6 +64,15 @@ impl Errno {
     pub const fn to_return_value(self) -> usize {
         (self.0 as usize).wrapping_neg()
     }
+
+    /// The error that a system call's result stands for, if it is one.
+    #[must_use]
+    pub fn from_return_value(value: i64) -> Option<Self> {
+        u16::try_from(value.checked_neg()?)
+            .ok()
+            .filter(|number| (1..4096).contains(number))
+            .map(Self)
+    }
 }
 
 impl fmt::Debug for Errno {
@@ -90,5 +99,9 @@ mod tests {
         assert_eq!(Errno::EAGAIN.name(), "EAGAIN");
         assert_eq!(Errno::EHWPOISON.name(), "EHWPOISON");
         assert_eq!(Errno::EFAULT.to_return_value().cast_signed(), -14);
+        assert_eq!(Errno::from_return_value(-14), Some(Errno::EFAULT));
+        for no_error in [0, 14, -4096, i64::MIN, i64::MAX] {
+            assert_eq!(Errno::from_return_value(no_error), None);
+        }
     }
 }

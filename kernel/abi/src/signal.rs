@@ -95,6 +95,24 @@ impl Signal {
             _ => DefaultAction::Terminate,
         }
     }
+
+    /// Whether it says that something is broken: those for which Linux writes a core file (signal(7)).
+    #[must_use]
+    pub fn is_crash(self) -> bool {
+        matches!(
+            self,
+            Self::SIGQUIT
+                | Self::SIGILL
+                | Self::SIGTRAP
+                | Self::SIGABRT
+                | Self::SIGBUS
+                | Self::SIGFPE
+                | Self::SIGSEGV
+                | Self::SIGXCPU
+                | Self::SIGXFSZ
+                | Self::SIGSYS
+        )
+    }
 }
 
 /// A set of signals, bit `n - 1` for signal `n`.

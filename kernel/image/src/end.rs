@@ -5,11 +5,11 @@ use alloc::format;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coracle_core::exit::{self, ExitReason};
-use coracle_core::{memory, thread, time};
+use coracle_core::{memory, time};
 use coracle_platform::power;
 use coracle_syscall::process;
 
-use crate::{control, devices, network, report};
+use crate::{control, crash, devices, network};
 
 /// Longest time to send what the console holds.
 const DRAIN_NS: u64 = 2_000_000_000;
@@ -44,22 +44,8 @@ fn end(reason: ExitReason) -> ! {
             info,
             frame,
         } => {
-            let thread = thread::current();
-            let name = thread.name();
-            let name = core::str::from_utf8(&name)
-                .unwrap_or("?")
-                .trim_end_matches('\0');
+            let detail = crash::describe(signal, &info, &frame);
             let number = signal.number();
-            let mut detail = format!("thread {} ({name}): {}", thread.tid(), signal.name());
-            if info.code > 0 && info.code != coracle_abi::signal::SI_KERNEL {
-                detail += &format!(" for address {:#x}", info.fields[0]);
-            }
-            detail += &format!(" at {}", report::application_symbol(frame.instruction()));
-            log::error!("{detail}");
-            if info.code > 0 {
-                report::application_backtrace(&frame);
-                report::threads();
-            }
             format!(
                 "{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"signal\",\"signal\":{number},\"code\":{},\
                  \"detail\":{}}}\n",

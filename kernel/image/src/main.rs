@@ -13,6 +13,8 @@ mod console;
 #[cfg(target_os = "none")]
 mod control;
 #[cfg(target_os = "none")]
+mod crash;
+#[cfg(target_os = "none")]
 mod devices;
 #[cfg(target_os = "none")]
 mod end;

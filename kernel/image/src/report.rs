@@ -2,20 +2,23 @@
 //! What the kernel says: log lines, panics, and the state of everything when something went wrong. All of it goes to
 //! the serial port.
 
-use alloc::format;
-use alloc::string::String;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coracle_abi::{PAGE_SIZE, USER_END, syscalls};
 use coracle_arch::trap::Fault;
-use coracle_arch::{TrapFrame, cpu, lapic, layout, paging};
+use coracle_arch::{TrapFrame, cpu, lapic, layout, paging, unwind};
 use coracle_core::sync::SpinLock;
-use coracle_core::{memory, thread, time, user};
+use coracle_core::{memory, thread, time};
 use coracle_platform::{power, serial};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::{control, devices, end};
+
+/// First line of the report of a crash or a panic, by which the host finds it (decision 0002).
+pub(crate) const BEGIN: &str = "crash report";
+/// Its last line.
+pub(crate) const END: &str = "end of crash report";
 
 struct Logger;
 
@@ -60,40 +63,8 @@ pub(crate) fn threads() {
     let _ = thread::report(&mut serial::Serial, syscalls::name);
 }
 
-/// An address of the application, with the range it lies in.
-pub(crate) fn application_symbol(at: usize) -> String {
-    let mut text = format!("{at:#x}");
-    let program = coracle_syscall::exec::program();
-    if program.code.contains(&at) {
-        let path = String::from_utf8_lossy(&program.path).into_owned();
-        let _ = write!(text, " ({path}+{:#x})", at - program.code.start);
-    }
-    text
-}
-
-/// Follows the application's frame pointers.
-pub(crate) fn application_backtrace(frame: &TrapFrame) {
-    let mut at = frame.rbp;
-    for _ in 0..32 {
-        let mut words = [0u8; 16];
-        if !at.is_multiple_of(8) || user::read_bytes(&mut words, at) != 0 {
-            return;
-        }
-        let word = |n: usize| {
-            let mut eight = [0; 8];
-            eight.copy_from_slice(&words[n * 8..n * 8 + 8]);
-            usize::from_le_bytes(eight)
-        };
-        if word(1) == 0 || word(0) <= at {
-            return;
-        }
-        log::error!("  called from {}", application_symbol(word(1)));
-        at = word(0);
-    }
-}
-
 /// Return addresses on the kernel's stack: those that lie in the kernel's code, from `stack` on. They are given as
-/// linked, to be looked up in `coracle-kernel.debug`.
+/// linked; the host looks them up in `coracle-kernel.debug`.
 fn kernel_backtrace(stack: usize) {
     let text = layout::text();
     let mut at = stack & !7;
@@ -112,13 +83,21 @@ fn kernel_backtrace(stack: usize) {
         if is_mapped {
             // SAFETY: the page is mapped, and the word is only looked at.
             let word = unsafe { (at as *const usize).read_volatile() };
-            if text.contains(&word) {
-                let _ = writeln!(serial::Serial, "  {:#x}", word - layout::slide());
+            if text.contains(&word) && is_behind_call(word) {
+                let _ = writeln!(serial::Serial, "  kernel {:#x}", word - layout::slide());
                 shown += 1;
             }
         }
         at += 8;
     }
+}
+
+/// Whether an address in the kernel's code follows a call.
+fn is_behind_call(at: usize) -> bool {
+    let before = at - unwind::CALL_BYTES;
+    // SAFETY: the image begins well before its code and is mapped; the bytes are only looked at.
+    layout::image().contains(&before)
+        && unwind::ends_with_call(unsafe { &*(before as *const [u8; unwind::CALL_BYTES]) })
 }
 
 /// Whether the kernel can read there. Before the final tables exist there is only the image.
@@ -147,11 +126,12 @@ fn kernel_failed(what: fmt::Arguments<'_>, stack: usize) -> ! {
     }
     let _ = writeln!(
         serial::Serial,
-        "\nkernel panic on CPU {}: {what}",
+        "\n{BEGIN}\nkernel panic on CPU {}: {what}",
         cpu::index()
     );
     let _ = writeln!(serial::Serial, "return addresses on the stack, as linked:");
     kernel_backtrace(stack);
+    let _ = writeln!(serial::Serial, "{END}");
     if let Some(mut line) = LAST_LINE.try_lock() {
         line.describe(time::now(), what);
         control::send_last(line.text());

@@ -15,4 +15,5 @@ pub mod cpio;
 pub mod elf;
 pub mod pvh;
 pub mod stack;
+pub mod symbols;
 pub mod vdso;

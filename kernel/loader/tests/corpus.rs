@@ -13,6 +13,8 @@ mod elf;
 mod pvh;
 #[path = "../../../fuzz/targets/replay.rs"]
 mod replay;
+#[path = "../../../fuzz/targets/symbols.rs"]
+mod symbols;
 #[path = "../../../fuzz/targets/vdso.rs"]
 mod vdso;
 
@@ -28,4 +30,4 @@ macro_rules! replay {
     };
 }
 
-replay!(cmdline config cpio elf pvh vdso);
+replay!(cmdline config cpio elf pvh symbols vdso);

@@ -14,6 +14,7 @@ pub mod fd_table;
 pub mod id_alloc;
 pub mod path;
 pub mod range_map;
+pub mod recent_calls;
 pub mod ring;
 pub mod run_queue;
 pub mod timer_queue;

@@ -53,10 +53,12 @@ pub fn dispatch(frame: &mut TrapFrame) -> bool {
     if TRACE.load(Ordering::Relaxed) {
         trace(number, arguments, result);
     }
+    let value = result.unwrap_or_else(Errno::to_return_value);
+    thread.recent_calls.record(number, u64_from(value));
     if coracle_core::thread::take_new_frame(frame) {
         return false;
     }
-    frame.set_result(result.unwrap_or_else(Errno::to_return_value));
+    frame.set_result(value);
     result == Err(Errno::EINTR)
 }
 

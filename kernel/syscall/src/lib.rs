@@ -21,6 +21,7 @@ pub mod process;
 pub mod procfs;
 mod signal;
 pub mod socket;
+pub mod symbols;
 mod thread;
 mod time;
 mod wait;

@@ -99,10 +99,10 @@ fn judge(guests: &Guests, case: &Case) -> Result<Option<String>> {
     if reason != case.reason {
         wrong.push(format!("reason {reason}, want {}", case.reason));
     }
-    let detail = outcome.exit["detail"].as_str().unwrap_or_default();
+    let exit = outcome.exit.to_string();
     for text in case.says {
-        if !outcome.output.contains(text) && !detail.contains(text) {
-            wrong.push(format!("neither output nor detail has {text:?}"));
+        if !outcome.output.contains(text) && !exit.contains(text) {
+            wrong.push(format!("neither output nor exit has {text:?}"));
         }
     }
     Ok((!wrong.is_empty()).then(|| format!("{}\n{}", wrong.join("\n"), outcome.story)))

@@ -17,7 +17,7 @@ pub(crate) struct Case {
     pub(crate) code: i32,
     /// `reason` in `coracle inspect`.
     pub(crate) reason: &'static str,
-    /// Must be in the output or in the exit's detail.
+    /// Must be in the output, in the exit's detail or in the report of the crash.
     pub(crate) says: &'static [&'static str],
 }
 
@@ -65,7 +65,7 @@ const fn healthy(
 }
 
 /// Programs that end.
-pub(crate) const CASES: [Case; 28] = [
+pub(crate) const CASES: [Case; 29] = [
     case("exit code", ("crash", &["exit", "3"]), 3, "exit", &[]),
     case(
         "exit code from a thread",
@@ -93,7 +93,27 @@ pub(crate) const CASES: [Case; 28] = [
         ("crash", &["function"]),
         139,
         "signal",
-        &["SIGSEGV", "function_that_crashes"],
+        &[
+            "SIGSEGV for address 0xdead0010",
+            " function_that_crashes+0x",
+            "perhaps from 0x",
+            " caller_of_function_that_crashes+0x",
+            "  rdi   00000000dead0000",
+            "  mprotect = 0",
+        ],
+    ),
+    case(
+        "fault in a program with frame pointers that lies anywhere",
+        ("crash_pie", &["function"]),
+        139,
+        "signal",
+        &[
+            " function_that_crashes+0x",
+            "\"  from 0x",
+            " caller_of_function_that_crashes+0x",
+            " main+0x",
+            "(/crash_pie+0x",
+        ],
     ),
     case(
         "fault in a thread",
@@ -115,7 +135,7 @@ pub(crate) const CASES: [Case; 28] = [
         ("crash", &["stack"]),
         139,
         "signal",
-        &["SIGSEGV"],
+        &["SIGSEGV", "the stack is full", " recursion+0x"],
     ),
     case(
         "illegal instruction",

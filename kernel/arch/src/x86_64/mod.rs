@@ -17,6 +17,7 @@ pub mod port;
 pub mod signal;
 pub mod smp;
 pub mod trap;
+pub mod unwind;
 pub mod user;
 pub mod vdso;
 

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 use coracle_abi::PollEvents;
 use coracle_arch::{TrapFrame, context, cpu, fpu};
 use coracle_logic::id_alloc::IdAlloc;
+use coracle_logic::recent_calls::RecentCalls;
 
 pub use idle::{IdleHooks, set_idle_hooks};
 pub use scheduler::{
@@ -103,6 +104,8 @@ pub struct Thread {
     pub robust_list: AtomicUsize,
     /// Number of the system call it is in, plus one; 0 outside.
     pub in_syscall: AtomicU32,
+    /// The system calls it came back from.
+    pub recent_calls: RecentCalls,
     /// Registers to continue with instead of those it entered with.
     new_frame: SpinLock<Option<Box<TrapFrame>>>,
     has_new_frame: AtomicBool,
@@ -217,6 +220,7 @@ fn build(
         clear_child_tid: AtomicUsize::new(0),
         robust_list: AtomicUsize::new(0),
         in_syscall: AtomicU32::new(0),
+        recent_calls: RecentCalls::default(),
         new_frame: SpinLock::new(None),
         has_new_frame: AtomicBool::new(false),
         no_restart: AtomicBool::new(false),
