@@ -85,14 +85,13 @@ fn close_files() {
         return;
     };
     // A thread that was stopped by another CPU's NMI may hold the table; then the peers find out by themselves.
-    let Some(files) = process
+    while let Some(closed) = process
         .fds
         .try_lock()
-        .map(|mut fds| fds.close_range(0, u32::MAX))
-    else {
-        return;
-    };
-    drop(files);
+        .and_then(|mut fds| fds.remove_first(0..=u32::MAX))
+    {
+        drop(closed);
+    }
     network::flush();
 }
 

@@ -9,6 +9,7 @@ use crate::bitset::BitSet;
 use alloc::vec::Vec;
 use coracle_abi::Errno;
 use core::fmt;
+use core::ops::RangeInclusive;
 
 /// Why a descriptor operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum FdError {
     BadFd,
     /// No free number below the limit: `EMFILE`.
     TooMany,
+    /// No memory for a table that large: `ENOMEM`.
+    NoMemory,
 }
 
 impl fmt::Display for FdError {
@@ -24,6 +27,7 @@ impl fmt::Display for FdError {
         f.write_str(match self {
             Self::BadFd => "not an open file descriptor",
             Self::TooMany => "too many open files",
+            Self::NoMemory => "no memory for the table of descriptors",
         })
     }
 }
@@ -33,6 +37,7 @@ impl From<FdError> for Errno {
         match error {
             FdError::BadFd => Self::EBADF,
             FdError::TooMany => Self::EMFILE,
+            FdError::NoMemory => Self::ENOMEM,
         }
     }
 }
@@ -91,21 +96,21 @@ impl<T: Clone> FdTable<T> {
     /// Puts `file` at the lowest free number that is at least `min`.
     ///
     /// # Errors
-    /// [`FdError::TooMany`] if that number would not be below the limit.
+    /// [`FdError::TooMany`] if that number would not be below the limit, [`FdError::NoMemory`].
     pub fn insert(&mut self, file: T, min: u32, close_on_exec: bool) -> Result<u32, FdError> {
         let found =
             u32::try_from(self.used.first_absent(min as usize)).map_err(|_| FdError::TooMany)?;
         if found >= self.limit {
             return Err(FdError::TooMany);
         }
-        self.put(found, file, close_on_exec);
+        self.put(found, file, close_on_exec)?;
         Ok(found)
     }
 
     /// Puts `file` at exactly `fd` and returns what was open there, as `dup2(2)` does.
     ///
     /// # Errors
-    /// [`FdError::BadFd`] if `fd` is not below the limit.
+    /// [`FdError::BadFd`] if `fd` is not below the limit, [`FdError::NoMemory`].
     pub fn insert_at(
         &mut self,
         fd: u32,
@@ -115,7 +120,7 @@ impl<T: Clone> FdTable<T> {
         if fd >= self.limit {
             return Err(FdError::BadFd);
         }
-        Ok(self.put(fd, file, close_on_exec))
+        self.put(fd, file, close_on_exec)
     }
 
     /// Closes `fd` and returns the file.
@@ -134,15 +139,13 @@ impl<T: Clone> FdTable<T> {
         Ok(file)
     }
 
-    /// Closes every open descriptor of `first..=last` and returns the files.
-    pub fn close_range(&mut self, first: u32, last: u32) -> Vec<T> {
-        let mut closed = Vec::new();
-        let mut from = first;
-        while let Some(fd) = self.next_open(from).filter(|fd| *fd <= last) {
-            closed.extend(self.remove(fd));
-            from = fd + 1;
-        }
-        closed
+    /// Closes the lowest open descriptor of `range` and returns it with its file. One at a time, so that closing many
+    /// needs no memory.
+    pub fn remove_first(&mut self, range: RangeInclusive<u32>) -> Option<(u32, T)> {
+        let fd = self
+            .next_open(*range.start())
+            .filter(|fd| range.contains(fd))?;
+        Some((fd, self.remove(fd).ok()?))
     }
 
     /// Marks every open descriptor of `first..=last` to be closed by `execve` (`CLOSE_RANGE_CLOEXEC`).
@@ -204,9 +207,13 @@ impl<T: Clone> FdTable<T> {
     }
 
     /// Fills a slot whatever it held.
-    fn put(&mut self, fd: u32, file: T, close_on_exec: bool) -> Option<T> {
+    fn put(&mut self, fd: u32, file: T, close_on_exec: bool) -> Result<Option<T>, FdError> {
         let at = fd as usize;
-        if at >= self.entries.len() {
+        let len = self.entries.len();
+        if at >= len {
+            self.entries
+                .try_reserve(at + 1 - len)
+                .map_err(|_| FdError::NoMemory)?;
             self.entries.resize(at + 1, None);
         }
         self.used.insert(at);
@@ -219,7 +226,7 @@ impl<T: Clone> FdTable<T> {
         if old.is_none() {
             self.open += 1;
         }
-        old
+        Ok(old)
     }
 }
 
@@ -272,7 +279,9 @@ mod tests {
         table.set_close_on_exec_range(4, u32::MAX);
         assert_eq!(table.take_close_on_exec(), [1, 3, 4, 50]);
         assert_eq!(table.iter().map(|(fd, _)| fd).collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(table.close_range(1, u32::MAX), [2]);
+        assert_eq!(table.remove_first(1..=1), None);
+        assert_eq!(table.remove_first(1..=u32::MAX), Some((2, 2)));
+        assert_eq!(table.remove_first(1..=u32::MAX), None);
     }
 
     #[derive(Debug, Clone)]
@@ -309,7 +318,9 @@ mod tests {
                         let gone: Vec<_> = model.iter().filter(|(fd, _)| (first..=last).contains(*fd))
                             .map(|(_, v)| *v).collect();
                         model.retain(|fd, _| !(first..=last).contains(fd));
-                        prop_assert_eq!(table.close_range(first, last), gone);
+                        let closed: Vec<_> = core::iter::from_fn(|| table.remove_first(first..=last))
+                            .map(|(_, file)| file).collect();
+                        prop_assert_eq!(closed, gone);
                     }
                 }
                 prop_assert_eq!(table.open_count() as usize, model.len());

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use coracle_core::Result;
 use coracle_core::file::OpenFile;
+use coracle_core::memory;
 use coracle_core::sync::{Once, SpinLock};
 use coracle_fs::tmpfs::TmpFs;
 use coracle_fs::vfs::{Mount, NewKind, NewNode, Place, Vfs};
@@ -122,8 +123,12 @@ impl Process {
         Ok(open)
     }
 
-    /// Gives an open file the lowest free descriptor. `EMFILE`.
+    /// Gives an open file the lowest free descriptor. `EMFILE`; `ENFILE` when little memory is left, as on Linux, whose
+    /// limit of open files grows with the memory.
     pub fn add_file(&self, open: Arc<OpenFile>, close_on_exec: bool) -> Result<usize> {
+        if memory::is_scarce() {
+            return Err(Errno::ENFILE);
+        }
         let keep = open.clone(); // a file that finds no place is dropped outside the lock
         let fd = self.fds.lock().insert(open, 0, close_on_exec);
         drop(keep);
@@ -144,5 +149,6 @@ pub(crate) fn fd_errno(error: FdError) -> Errno {
     match error {
         FdError::BadFd => Errno::EBADF,
         FdError::TooMany => Errno::EMFILE,
+        FdError::NoMemory => Errno::ENOMEM,
     }
 }

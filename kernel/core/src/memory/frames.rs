@@ -70,10 +70,11 @@ fn reserve_of(total: u64) -> u64 {
     (total / 128).clamp(16, 256)
 }
 
-/// Whether so little memory is left that calls which make objects of the kernel should fail.
+/// Whether so little memory is left that calls which make objects of the kernel should fail: then the application is
+/// still there to see the error.
 #[must_use]
 pub fn is_scarce() -> bool {
-    free_frames() <= RESERVE.load(Ordering::Relaxed)
+    free_frames() <= 2 * RESERVE.load(Ordering::Relaxed)
 }
 
 /// Takes `1 << order` contiguous frames, each counted once; they are not cleared.

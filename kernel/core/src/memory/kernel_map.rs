@@ -55,17 +55,23 @@ impl Stack {
         if let Some(top) = FREE_STACKS.lock().pop() {
             return Ok(Self { top });
         }
+        // All pages first: a stack that is not completed would never be given back.
+        let mut pages = [const { None }; STACK_SIZE / PAGE_SIZE];
+        for page in &mut pages {
+            *page = Some(Page::zeroed()?);
+        }
+        let access = paging::Access {
+            read: true,
+            write: true,
+            execute: false,
+        };
         let bottom = reserve(STACK_SIZE + PAGE_SIZE) + PAGE_SIZE;
-        for at in (bottom..bottom + STACK_SIZE).step_by(PAGE_SIZE) {
-            let page = Page::zeroed()?;
-            let access = paging::Access {
-                read: true,
-                write: true,
-                execute: false,
-            };
-            let tables = TABLES.lock();
+        let _tables = TABLES.lock();
+        for (at, page) in (bottom..)
+            .step_by(PAGE_SIZE)
+            .zip(pages.into_iter().flatten())
+        {
             paging::map(at, page.physical(), access).map_err(|_| Errno::ENOMEM)?;
-            drop(tables);
             // The mapping owns the page from now on; stacks are reused, never unmapped.
             let _ = page.into_frame();
         }

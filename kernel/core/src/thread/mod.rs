@@ -146,8 +146,11 @@ pub struct NewThread<'a> {
     pub parent: Option<&'a Thread>,
 }
 
-/// Makes a thread that does not run yet; [`spawn`] starts it. `EAGAIN` if no memory is left for its stack.
+/// Makes a thread that does not run yet; [`spawn`] starts it. `EAGAIN` if little memory is left.
 pub fn new(what: &NewThread<'_>) -> Result<Arc<Thread>> {
+    if crate::memory::is_scarce() {
+        return Err(Errno::EAGAIN);
+    }
     let tid = TIDS.lock().alloc().ok_or(Errno::EAGAIN)?;
     let thread = build(tid, BLOCKED, scheduler::first_run, what).map_err(|_| {
         TIDS.lock().free(tid);

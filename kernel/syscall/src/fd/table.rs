@@ -24,13 +24,17 @@ pub(crate) fn close_range(first: u32, last: u32, flags: u32) -> Result<usize> {
     if flags & !CLOSE_RANGE_CLOEXEC != 0 || first > last {
         return Err(Errno::EINVAL);
     }
-    let mut fds = process().fds.lock();
+    let fds = &process().fds;
     if flags & CLOSE_RANGE_CLOEXEC != 0 {
-        fds.set_close_on_exec_range(first, last);
-    } else {
-        let closed = fds.close_range(first, last);
-        drop(fds);
-        drop(closed);
+        fds.lock().set_close_on_exec_range(first, last);
+        return Ok(0);
+    }
+    let mut next = first;
+    while next <= last {
+        // The file is dropped without the lock.
+        let closed = fds.lock().remove_first(next..=last);
+        let Some((fd, _file)) = closed else { break };
+        next = fd + 1;
     }
     Ok(0)
 }

@@ -158,15 +158,10 @@ pub fn remap(
         if !may_move {
             break 'result Err(Errno::ENOMEM);
         }
-        let within = u64_from(USER_START)..u64_from(space.top);
-        let Some(to) =
-            space
-                .areas
-                .find_gap(u64_from(new_len), u64_from(PAGE_SIZE), within, true, None)
-        else {
+        let Some(to) = space.find_place(new_len, PAGE_SIZE) else {
             break 'result Err(Errno::ENOMEM);
         };
-        let target = usize_from(to)..usize_from(to) + new_len;
+        let target = to..to + new_len;
         space.move_area(old.clone(), target, area.clone(), keep_old, &mut removed)
     };
     drop(space);

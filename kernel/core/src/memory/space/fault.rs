@@ -9,6 +9,7 @@ use coracle_arch::{mem_ops, paging};
 
 use super::{Area, Backing, Protection, SPACE, Space, is_plentiful, release_mapping, to_usize};
 use crate::Result;
+use crate::exit::{self, ExitReason};
 use crate::memory::Page;
 use crate::memory::frames::{self, Frame};
 use crate::sync::Once;
@@ -20,7 +21,7 @@ pub enum FaultError {
     NotMapped,
     /// The mapping forbids it: SIGSEGV, `SEGV_ACCERR`.
     Forbidden,
-    /// The file ends before: SIGBUS, `BUS_ADRERR`.
+    /// The file ends before, or its file system is full: SIGBUS, `BUS_ADRERR`.
     BeyondEnd,
     /// Memory is exhausted.
     OutOfMemory,
@@ -73,10 +74,10 @@ pub fn handle_fault(address: usize, write: bool, execute: bool) -> Result<(), Fa
 }
 
 /// Makes the page at `address` present for the kernel's own access. `EFAULT` if the application may not do that
-/// access itself; `ENOMEM` if memory is exhausted.
+/// access itself. If memory is exhausted the application ends, as if it had touched the page.
 pub fn fault_in(address: usize, write: bool) -> Result<()> {
     handle_fault(address, write, false).map_err(|error| match error {
-        FaultError::OutOfMemory => Errno::ENOMEM,
+        FaultError::OutOfMemory => exit::end_process(ExitReason::OutOfMemory),
         _ => Errno::EFAULT,
     })
 }
@@ -227,7 +228,7 @@ impl Space {
         let index = |at: usize| (offset + u64_from(at - range.start)) / u64_from(PAGE_SIZE);
         let get = |at: usize, write: bool| {
             file.page(index(at), write).map_err(|error| match error {
-                Errno::ENOMEM | Errno::ENOSPC => FaultError::OutOfMemory,
+                Errno::ENOMEM => FaultError::OutOfMemory,
                 _ => FaultError::BeyondEnd,
             })
         };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Making a mapping: `mmap(2)`.
 
-use coracle_abi::convert::u64_from;
+use coracle_abi::convert::{u64_from, usize_from};
 use coracle_abi::{Errno, PAGE_SIZE, USER_END, USER_START};
 
 use super::{Area, SPACE, pages, to_u64};
@@ -26,8 +26,11 @@ pub struct MapRequest {
 /// Where mappings with `MAP_32BIT` go, as on Linux.
 const LOW: core::ops::Range<u64> = 0x4000_0000..0x8000_0000;
 
-/// Maps, and returns the address. `EINVAL` for a bad address or length 0, `ENOMEM` if no room is there, `EEXIST` for
-/// `MAP_FIXED_NOREPLACE` over something.
+/// Most mappings; Linux's default of `vm.max_map_count`.
+const MOST: usize = 65_530;
+
+/// Maps, and returns the address. `EINVAL` for a bad address or length 0, `ENOMEM` if no room is there or there are too
+/// many mappings, `EEXIST` for `MAP_FIXED_NOREPLACE` over something.
 pub fn map(request: MapRequest) -> Result<usize> {
     if request.len == 0 {
         return Err(Errno::EINVAL);
@@ -37,6 +40,9 @@ pub fn map(request: MapRequest) -> Result<usize> {
         .checked_next_multiple_of(PAGE_SIZE)
         .ok_or(Errno::ENOMEM)?;
     let mut space = SPACE.lock();
+    if space.areas.len() >= MOST {
+        return Err(Errno::ENOMEM);
+    }
     let mut removed = alloc::vec::Vec::new();
     let at = if let Some(replace) = request.fixed {
         let range = pages(request.hint, len, Errno::ENOMEM)?;
@@ -50,24 +56,20 @@ pub fn map(request: MapRequest) -> Result<usize> {
         }
         range.start
     } else {
-        let within = if request.low {
-            LOW
-        } else {
-            u64_from(USER_START)..u64_from(space.top)
-        };
         let hint = request.hint & !(PAGE_SIZE - 1);
         let hint = (hint >= USER_START && hint.checked_add(len).is_some_and(|end| end <= USER_END))
             .then_some(hint);
-        let near = hint.map(u64_from);
         // A hint may lie above the top (Go asks for fixed places), so it is tried over the whole range first.
-        let found = near
-            .filter(|n| space.areas.is_free(*n..*n + u64_from(len)))
-            .or_else(|| {
-                space
-                    .areas
-                    .find_gap(u64_from(len), u64_from(request.align), within, true, None)
-            });
-        coracle_abi::convert::usize_from(found.ok_or(Errno::ENOMEM)?)
+        let free = hint.filter(|at| space.areas.is_free(to_u64(*at..*at + len)));
+        let found = free.or_else(|| {
+            if !request.low {
+                return space.find_place(len, request.align);
+            }
+            let (len, align) = (u64_from(len), u64_from(request.align));
+            let at = space.areas.find_gap(len, align, LOW, true, None)?;
+            Some(usize_from(at))
+        });
+        found.ok_or(Errno::ENOMEM)?
     };
     let inserted = space.areas.insert(to_u64(at..at + len), request.area);
     drop(space);

@@ -37,6 +37,8 @@ pub(crate) struct Space {
     areas: RangeMap<Area>,
     /// Mappings are placed below this address, the highest first.
     top: usize,
+    /// Between here and `top` no page is free, so the search for a place begins here.
+    full_from: usize,
     brk_start: usize,
     brk_end: usize,
 }
@@ -44,6 +46,7 @@ pub(crate) struct Space {
 static SPACE: SpinLock<Space> = SpinLock::new(Space {
     areas: RangeMap::new(),
     top: USER_END,
+    full_from: USER_END,
     brk_start: 0,
     brk_end: 0,
 });
@@ -84,7 +87,8 @@ pub fn fault_count() -> usize {
 
 /// Sets the address below which mappings are placed, when a program starts.
 pub fn set_top(top: usize) {
-    SPACE.lock().top = top;
+    let mut space = SPACE.lock();
+    (space.top, space.full_from) = (top, top);
 }
 
 /// Calls `each` with every area in order of its address.
@@ -109,7 +113,8 @@ pub fn mapped_bytes() -> usize {
 pub fn clear() {
     let mut space = SPACE.lock();
     let removed = space.remove(USER_START..USER_END);
-    (space.brk_start, space.brk_end, space.top) = (0, 0, USER_END);
+    (space.brk_start, space.brk_end) = (0, 0);
+    (space.top, space.full_from) = (USER_END, USER_END);
     drop(space);
     drop(removed);
 }
@@ -137,11 +142,25 @@ fn pages(at: usize, len: usize, error: Errno) -> Result<Range<usize>> {
 }
 
 impl Space {
+    /// The highest free place for `len` bytes, aligned to `align`. The caller puts an area there.
+    fn find_place(&mut self, len: usize, align: usize) -> Option<usize> {
+        let within = u64_from(USER_START)..u64_from(self.full_from);
+        let at = self
+            .areas
+            .find_gap(u64_from(len), u64_from(align), within, true, None)?;
+        let at = usize_from(at);
+        if self.areas.is_covered(to_u64(at + len..self.full_from)) {
+            self.full_from = at;
+        }
+        Some(at)
+    }
+
     /// Takes the areas of a range out and unmaps their pages. The caller drops the result after unlocking.
     fn remove(&mut self, range: Range<usize>) -> Vec<(Range<u64>, Area)> {
         let removed = self.areas.remove(to_u64(range));
         for (range, _) in &removed {
             self.unmap_pages(to_usize(range.clone()));
+            self.full_from = self.full_from.max(usize_from(range.end).min(self.top));
         }
         removed
     }
