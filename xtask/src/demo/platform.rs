@@ -36,7 +36,8 @@ impl Accel {
         }
     }
 
-    /// QEMU's option, with the buffer of translated code as large as `coracle run` makes it.
+    /// QEMU's option for the Linux VM. Its buffer of translated code is the largest that `coracle run` would give, so
+    /// that a whole Linux does not run out of it; `coracle run` sizes its own by the program.
     pub(crate) fn option(self) -> &'static str {
         match self {
             Accel::Kvm => "kvm",
