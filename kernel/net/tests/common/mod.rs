@@ -25,7 +25,7 @@ pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
 thread_local! {
-    static NOW: Cell<u64> = const { Cell::new(1_000_000_000) };
+    static NOW: Cell<u64> = const { Cell::new(SECOND) };
 }
 
 pub fn now() -> u64 {
@@ -34,6 +34,11 @@ pub fn now() -> u64 {
 
 pub fn advance_to(at: u64) {
     NOW.set(NOW.get().max(at));
+}
+
+/// Back to the start, so that a test does not depend on what ran before it. No stack may be older.
+pub fn restart_clock() {
+    NOW.set(SECOND);
 }
 
 /// What the wire does to frames.

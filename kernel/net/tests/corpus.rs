@@ -1,155 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames from strangers: whatever arrives, the stack neither panics nor stops to serve.
+//! Replays the fuzzer's corpus on the stable compiler, as it is and in many broken forms. See fuzz/README.md.
 //!
-//! `corpus/` holds frames of all kinds the stack knows; each is replayed as it is and in many broken forms. A file is a
-//! list of frames, each with its length in front (two bytes, least significant first), so that one input can be a
-//! conversation. `CORACLE_WRITE_CORPUS=1 cargo test -p coracle-net --test frames` writes the files anew.
+//! The files with a name were collected from conversations of two stacks;
+//! `cargo test -p coracle-net --test corpus -- --ignored` writes them anew.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
     reason = "test data"
 )]
 
-mod common;
-#[path = "common/peer.rs"]
-mod peer;
+#[path = "../../../fuzz/targets/frames.rs"]
+mod frames;
+#[path = "../../../fuzz/targets/replay.rs"]
+mod replay;
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-
-use common::*;
-use coracle_core::file::File;
-use coracle_net::{Address, InterfaceConfig, Prefix, SocketAddress, SocketFile};
-use peer::*;
-use proptest::prelude::{ProptestConfig, any, proptest};
 use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+use coracle_core::file::File;
+use coracle_net::{SocketAddress, SocketFile};
+use frames::common::*;
+use frames::peer::*;
+use frames::{Target, frames_of};
+use proptest::prelude::{ProptestConfig, any, proptest};
 
 fn corpus() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus")
-}
-
-fn sum(bytes: &[u8], start: u32) -> u16 {
-    let mut sum = start;
-    for pair in bytes.chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    }
-    while sum >> 16 != 0 {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    !(sum as u16)
-}
-
-/// Makes the checksums right that are looked at even if the device vouches for the transport's.
-fn mend(frame: &mut [u8]) {
-    if frame.len() >= 34 && frame[12..14] == [8, 0] {
-        let header = usize::from(frame[14] & 15) * 4;
-        if header >= 20 && 14 + header <= frame.len() {
-            frame[24..26].fill(0);
-            let value = sum(&frame[14..14 + header], 0);
-            frame[24..26].copy_from_slice(&value.to_be_bytes());
-            let end = 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
-            let body = 14 + header;
-            if frame[23] == 1 && end <= frame.len() && body + 4 <= end {
-                frame[body + 2..body + 4].fill(0);
-                let value = sum(&frame[body..end], 0);
-                frame[body + 2..body + 4].copy_from_slice(&value.to_be_bytes());
-            }
-        }
-    }
-    if frame.len() >= 58 && frame[12..14] == [0x86, 0xdd] && frame[20] == 58 {
-        let len = u16::from_be_bytes([frame[18], frame[19]]);
-        let end = 54 + usize::from(len);
-        if end <= frame.len() && len >= 4 {
-            frame[56..58].fill(0);
-            let pseudo = u32::from(!sum(&frame[22..54], 0)) + 58 + u32::from(len);
-            let value = sum(&frame[54..end], pseudo);
-            frame[56..58].copy_from_slice(&value.to_be_bytes());
-        }
-    }
-}
-
-/// A stack with a bit of everything.
-struct Target {
-    world: PeerWorld,
-    sockets: Vec<Arc<SocketFile>>,
-}
-
-impl Target {
-    fn new() -> Self {
-        let world = PeerWorld::new();
-        let elsewhere = Arc::new(Mutex::new(Wire::default()));
-        let second = FakeDevice::new(&elsewhere, 1, 1500, Default::default(), 16);
-        let config = InterfaceConfig {
-            dhcp: true,
-            ipv6: Some(Prefix {
-                address: Address::from_v6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9)),
-                length: 64,
-            }),
-            ..InterfaceConfig::default()
-        };
-        world.stack.add_interface(second, config).unwrap();
-        let listener = listen(&world.stack, 80);
-        let echo = udp(&world.stack);
-        echo.bind(&v4(std::net::Ipv4Addr::UNSPECIFIED, 7)).unwrap();
-        let raw = SocketFile::new(&world.stack, 2, 3, 1).unwrap();
-        let raw6 = SocketFile::new(&world.stack, 10, 3, 58).unwrap();
-        let client = tcp(&world.stack);
-        let _ = client.connect(&v4(B, 5000));
-        world.take_all();
-        Self {
-            world,
-            sockets: vec![listener, echo, raw, raw6, client],
-        }
-    }
-
-    fn feed(&self, frame: &[u8]) {
-        let mut frame = frame.to_vec();
-        mend(&mut frame);
-        self.world.wire.lock().unwrap().send(1, frame, true);
-        self.world.work();
-    }
-
-    /// Whether a well-behaved peer is still served.
-    fn check(&self) {
-        self.world.pass(300 * SECOND);
-        self.world.answer_arp();
-        self.world.work();
-        self.world.take_all();
-        let s = Seg {
-            port: 80,
-            peer_port: 65_000,
-            seq: 1,
-            flags: SYN,
-            window: 1000,
-            ..Seg::default()
-        };
-        self.world.send(&s);
-        let served = self
-            .world
-            .take_all()
-            .iter()
-            .any(|s| s.flags == SYN | ACK && s.peer_port == 65_000);
-        assert!(served, "still alive");
-        for socket in &self.sockets {
-            while let Ok(bytes) = receive(socket, 70_000) {
-                if bytes.is_empty() {
-                    break;
-                }
-            }
-            socket.on_release();
-        }
-    }
-}
-
-fn frames_of(file: &[u8]) -> Vec<&[u8]> {
-    let mut frames = Vec::new();
-    let mut rest = file;
-    while let [low, high, tail @ ..] = rest {
-        let len = usize::from(u16::from_le_bytes([*low, *high])).min(tail.len());
-        frames.push(&tail[..len]);
-        rest = &tail[len..];
-    }
-    frames
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/frames")
 }
 
 fn files() -> Vec<(String, Vec<u8>)> {
@@ -169,18 +45,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn the_corpus_is_survived() {
-    if std::env::var_os("CORACLE_WRITE_CORPUS").is_some() {
-        write_corpus();
-    }
-    for (name, bytes) in files() {
-        println!("{name}");
-        let target = Target::new();
-        for frame in frames_of(&bytes) {
-            target.feed(frame);
-        }
-        target.check();
-    }
+fn frames() {
+    replay::replay(env!("CARGO_MANIFEST_DIR"), "frames", frames::run);
 }
 
 #[test]
@@ -203,7 +69,7 @@ proptest! {
         changes in proptest::collection::vec((any::<usize>(), any::<usize>(), any::<u8>(), any::<bool>()), 1..400)
     ) {
         let files = files();
-        let frames: Vec<&[u8]> = files.iter().flat_map(|(_, f)| frames_of(f)).collect();
+        let frames: Vec<&[u8]> = files.iter().flat_map(|(_, f)| frames_of(f)).filter(|f| !f.is_empty()).collect();
         let target = Target::new();
         for (which, place, value, cut) in changes {
             let mut frame = frames[which % frames.len()].to_vec();
@@ -219,6 +85,8 @@ proptest! {
 }
 
 /// Collects frames of real conversations.
+#[test]
+#[ignore = "changes files of the repository"]
 fn write_corpus() {
     let save = |name: &str, frames: &[Vec<u8>]| {
         let mut bytes = Vec::new();
