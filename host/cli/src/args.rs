@@ -107,7 +107,7 @@ pub(crate) struct RunArgs {
     /// Print the VMM's command line instead of running it
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Log every system call on the serial port (serial.log of the instance)
+    /// Show every system call on standard error; for a detached instance: coracle logs -f --serial NAME
     #[arg(long)]
     pub(crate) trace: bool,
     /// A static executable or a folder used as root file system, then arguments; for a folder, first the program in it

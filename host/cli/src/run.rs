@@ -74,18 +74,16 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
         return Ok(0);
     }
     let exit = supervise(instance, &mut state, Mode::Foreground, &mut || {})?;
-    tell(&instance.name, &exit);
+    tell(&instance.name, &exit, args.trace);
     Ok(exit.code)
 }
 
 /// Says on standard error what an exit code alone does not say: the report of a crash, and last the reason in one line.
-fn tell(name: &str, exit: &Exit) {
+/// The trace has shown the report already.
+fn tell(name: &str, exit: &Exit, is_traced: bool) {
     if exit.reason != Reason::Exit {
-        for line in exit
-            .report
-            .iter()
-            .filter(|line| exit.detail.as_ref() != Some(line))
-        {
+        let is_new = |line: &&String| !is_traced && exit.detail.as_ref() != Some(line);
+        for line in exit.report.iter().filter(is_new) {
             eprintln!("{line}");
         }
         let detail = exit.detail.as_deref().unwrap_or("no details");

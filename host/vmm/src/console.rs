@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passes the application's console on in the foreground: its output to standard output and the log, standard input to it.
+//! Passes the application's console on in the foreground: its output to standard output and the log, standard input to it;
+//! and what the kernel writes on the serial port to standard error, where that was asked for.
 //!
 //! Both directions have a thread of their own, so that a reader of our output that stops reading stops the application's
 //! output only, and not the control channel.
@@ -7,6 +8,9 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -75,4 +79,49 @@ pub(crate) fn input(mut console: UnixStream, mut ended: UnixStream) {
 /// Whether standard input is a terminal that another process group has.
 fn is_background() -> bool {
     nix::unistd::tcgetpgrp(io::stdin()).is_ok_and(|group| group != nix::unistd::getpgrp())
+}
+
+/// How often a growing log is looked at.
+const LOG_LOOK: Duration = Duration::from_millis(20);
+
+/// Copies a growing log to standard error.
+pub(crate) struct Follower {
+    is_complete: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Follower {
+    /// Begins at the start of the log, once it is there.
+    pub(crate) fn start(log: &Path) -> Self {
+        let log = log.to_owned();
+        let is_complete = Arc::new(AtomicBool::new(false));
+        let seen = is_complete.clone();
+        let thread = std::thread::spawn(move || {
+            let mut file = None;
+            loop {
+                // Before the last look: what was written until then is seen by it.
+                let is_last = seen.load(Ordering::Acquire);
+                if file.is_none() {
+                    file = File::open(&log).ok();
+                }
+                let copied = file
+                    .as_mut()
+                    .map_or(Ok(0), |file| io::copy(file, &mut io::stderr()));
+                if is_last || copied.is_err() {
+                    return;
+                }
+                std::thread::sleep(LOG_LOOK);
+            }
+        });
+        Self {
+            is_complete,
+            thread,
+        }
+    }
+
+    /// Copies the rest of the log, to which nobody writes any more.
+    pub(crate) fn finish(self) {
+        self.is_complete.store(true, Ordering::Release);
+        let _ = self.thread.join();
+    }
 }

@@ -21,7 +21,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::command::Endpoint;
-use crate::console;
+use crate::console::{self, Follower};
 use crate::control::{Event, Lines, Op};
 use crate::instance::{Exit, Instance, Reason, State, Status, StoreError, now_s};
 use crate::process::ProcessId;
@@ -83,6 +83,9 @@ pub fn supervise(
     let signals = signals()?;
     let listener = listen(&instance.control_socket())?;
     let started = start(instance, state, mode)?;
+    // Who wants to see more of the kernel than its errors wants to see it now.
+    let follower = (mode == Mode::Foreground && state.spec.log_level.is_some())
+        .then(|| Follower::start(&instance.serial_log()));
     let mut watch = Watch {
         instance,
         state,
@@ -107,6 +110,9 @@ pub fn supervise(
     };
     if let Some(output) = output {
         let _ = output.join();
+    }
+    if let Some(follower) = follower {
+        follower.finish();
     }
     watch.finish(status)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the registers to a handler and back, with the trace.
+//! From the registers to a handler and back.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use coracle_abi::convert::{low_u32, u64_from};
 use coracle_abi::{Errno, for_each_syscall, numbers, syscalls};
@@ -10,17 +10,10 @@ use coracle_core::Result;
 use coracle_core::user::{User, UserOut};
 
 use crate::argument::{Argument, Fd};
-use crate::{fd, info, mem, path, signal, socket, thread, time};
-
-static TRACE: AtomicBool = AtomicBool::new(false);
+use crate::{fd, info, mem, path, signal, socket, thread, time, trace};
 
 /// Numbers that were asked for without a handler, one bit each, so that each is logged once.
 static UNKNOWN: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
-
-/// Switches a line for every system call on or off.
-pub fn set_trace(on: bool) {
-    TRACE.store(on, Ordering::Relaxed);
-}
 
 /// Whether the call in `frame` asks what is ready or gives the CPU away: a good moment to look after devices.
 #[inline]
@@ -48,10 +41,14 @@ pub fn dispatch(frame: &mut TrapFrame) -> bool {
     thread
         .in_syscall
         .store(number.wrapping_add(1), Ordering::Relaxed);
+    let is_traced = trace::is_on();
+    if is_traced {
+        trace::before(number, arguments);
+    }
     let result = call(number, arguments);
     thread.in_syscall.store(0, Ordering::Relaxed);
-    if TRACE.load(Ordering::Relaxed) {
-        trace(number, arguments, result);
+    if is_traced {
+        trace::after(number, arguments, result);
     }
     let value = result.unwrap_or_else(Errno::to_return_value);
     thread.recent_calls.record(number, u64_from(value));
@@ -92,26 +89,4 @@ fn unknown(number: u32) -> Result<usize> {
         );
     }
     Err(Errno::ENOSYS)
-}
-
-#[cold]
-fn trace(number: u32, arguments: [usize; 6], result: Result<usize>) {
-    let tid = coracle_core::thread::current().tid();
-    let (name, names) =
-        syscalls::find(number).map_or((syscalls::name(number), ""), |e| (e.name, e.arguments));
-    let mut line = alloc::format!("{tid:>5} {name}(");
-    for (n, (argument, value)) in names
-        .split(", ")
-        .filter(|a| !a.is_empty())
-        .zip(arguments)
-        .enumerate()
-    {
-        use core::fmt::Write;
-        let label = argument.split(':').next().unwrap_or("");
-        let _ = write!(line, "{}{label}={value:#x}", if n > 0 { ", " } else { "" });
-    }
-    match result {
-        Ok(value) => log::info!("{line}) = {value:#x}"),
-        Err(error) => log::info!("{line}) = {error}"),
-    }
 }

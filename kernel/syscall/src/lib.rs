@@ -24,6 +24,8 @@ pub mod socket;
 pub mod symbols;
 mod thread;
 mod time;
+mod trace;
 mod wait;
 
-pub use dispatch::{dispatch, may_wait, set_trace};
+pub use dispatch::{dispatch, may_wait};
+pub use trace::set_trace;

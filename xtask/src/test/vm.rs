@@ -41,13 +41,14 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
     for server in SERVERS.iter().filter(|server| wanted(server.name)) {
         report.step(&format!("vm {}", server.name), || serve(&guests, server))?;
     }
-    let others: [(&str, Test); 6] = [
+    let others: [(&str, Test); 7] = [
         ("UDP echo", udp_echo),
         ("standard input ends", input_ends),
         (
             "standard input of a detached guest is at its end",
             input_detached,
         ),
+        ("trace", trace),
         ("stop reaches the application", stop),
         ("stop kills what ignores it", stop_ignored),
         ("kill ends a busy guest", kill_busy),
@@ -210,6 +211,24 @@ fn input_ends(guests: &Guests) -> Result<()> {
     written.context("write to the standard input of `coracle run`")?;
     if !result.success() || !result.stdout.starts_with("input: 100000 bytes") {
         bail!("{}{}", result.stdout, result.stderr);
+    }
+    Ok(())
+}
+
+/// System calls are shown on standard error, with what a reader wants to know of their arguments.
+fn trace(guests: &Guests) -> Result<()> {
+    let mut command = guests.coracle(&["run", "--rm", "--trace", "--network", "none"])?;
+    command.args(["--accel", guests.accel.name()]);
+    command.arg(program("crash")?).args(["output", "7"]);
+    let result = sh::output_within(&mut command, LIMIT)?;
+    for line in [
+        "  1 readlink(path=\"/proc/self/exe\", buf=\"/crash\", len=4096) = 6\n",
+        "  1 write(fd=2, buf=\"to standard error\\n\", len=18) = 18\n",
+        "  1 exit_group(status=7) = ?\n",
+    ] {
+        if !result.stderr.replace('\r', "").contains(line) {
+            bail!("no line {line:?} in\n{}", result.stderr);
+        }
     }
     Ok(())
 }
