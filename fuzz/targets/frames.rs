@@ -3,7 +3,8 @@
 //!
 //! The input is a list of frames, each with its length in front (two bytes, least significant first), so that one input
 //! can be a conversation. An empty frame lets a second pass and the application read and answer. Checksums are mended
-//! first: a fuzzer would hardly get past them.
+//! first, and acknowledgments in TCP over IPv4 count from the sequence number the stack chose: a fuzzer would hardly get
+//! past either.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::unwrap_used,
@@ -15,6 +16,7 @@ pub(crate) mod common;
 #[path = "../../kernel/net/tests/common/peer.rs"]
 pub(crate) mod peer;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
@@ -58,6 +60,8 @@ pub(crate) struct Target {
     listener: Arc<SocketFile>,
     accepted: Vec<Arc<SocketFile>>,
     others: Vec<Arc<SocketFile>>,
+    /// The first sequence numbers of the stack, by its port and the peer's.
+    first: BTreeMap<(u16, u16), u32>,
 }
 
 impl Target {
@@ -82,9 +86,10 @@ impl Target {
         let raw6 = SocketFile::new(&world.stack, 10, 3, 58).unwrap();
         let client = tcp(&world.stack);
         let _ = client.connect(&v4(B, 5000));
-        world.take_all();
+        let first = first_numbers(&world).collect();
         Self {
             world,
+            first,
             listener,
             accepted: Vec::new(),
             others: vec![echo, raw, raw6, client],
@@ -92,11 +97,33 @@ impl Target {
     }
 
     /// Lets a frame arrive, with right checksums, and the stack work on it.
-    pub(crate) fn feed(&self, frame: &[u8]) {
+    pub(crate) fn feed(&mut self, frame: &[u8]) {
         let mut frame = frame.to_vec();
         mend(&mut frame);
+        self.mend_acknowledgment(&mut frame);
         self.world.wire.lock().unwrap().send(1, frame, true);
         self.world.work();
+        self.first.extend(first_numbers(&self.world));
+    }
+
+    /// Adds the stack's first number to the acknowledgment, as it cannot be guessed.
+    fn mend_acknowledgment(&self, frame: &mut [u8]) {
+        let [_, _, _, _, _, _, _, _, _, _, _, _, 8, 0, 0x45, rest @ ..] = frame else {
+            return;
+        };
+        // `rest` begins with the second byte of the IP header.
+        if rest.len() < 31 || rest[8] != 6 {
+            return;
+        }
+        let tcp = &mut rest[19..];
+        let ports = (
+            u16::from_be_bytes([tcp[2], tcp[3]]),
+            u16::from_be_bytes([tcp[0], tcp[1]]),
+        );
+        if let Some(first) = self.first.get(&ports) {
+            let ack = u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]);
+            tcp[8..12].copy_from_slice(&ack.wrapping_add(*first).to_be_bytes());
+        }
     }
 
     /// The application's turn: accepts, and sends back what it reads.
@@ -162,6 +189,13 @@ fn sum(bytes: &[u8], start: u32) -> u16 {
         sum = (sum >> 16) + (sum & 0xffff);
     }
     !(sum as u16)
+}
+
+/// The first sequence numbers of the connections the stack began or accepted since it was last asked.
+fn first_numbers(world: &PeerWorld) -> impl Iterator<Item = ((u16, u16), u32)> {
+    let sent = world.take_all().into_iter();
+    sent.filter(|s| s.flags & SYN != 0)
+        .map(|s| ((s.port, s.peer_port), s.seq))
 }
 
 /// Makes the checksums right that are looked at even if the device vouches for the transport's.

@@ -52,7 +52,7 @@ fn frames() {
 #[test]
 fn every_shorter_frame_is_survived() {
     for (_, bytes) in files() {
-        let target = Target::new();
+        let mut target = Target::new();
         for frame in frames_of(&bytes).into_iter().take(12) {
             for len in 0..frame.len().min(120) {
                 target.feed(&frame[..len]);
@@ -70,7 +70,7 @@ proptest! {
     ) {
         let files = files();
         let frames: Vec<&[u8]> = files.iter().flat_map(|(_, f)| frames_of(f)).filter(|f| !f.is_empty()).collect();
-        let target = Target::new();
+        let mut target = Target::new();
         for (which, place, value, cut) in changes {
             let mut frame = frames[which % frames.len()].to_vec();
             let at = place % frame.len();
@@ -195,4 +195,37 @@ fn write_corpus() {
         })
         .collect();
     save("tcp_options", &frames);
+
+    // A conversation with the listener: connect, ask, be answered, lose some, close.
+    let asked = |seq, ack, flags, data: &[u8]| {
+        world.frame(&Seg {
+            port: 80,
+            peer_port: 6000,
+            seq,
+            ack,
+            flags,
+            window: 4000,
+            options: Vec::new(),
+            data: data.to_vec(),
+        })
+    };
+    let conversation = [
+        asked(0, 0, SYN, b""),
+        asked(1, 1, ACK, b""),
+        asked(1, 1, ACK | PSH, b"hello"),
+        Vec::new(),
+        asked(6, 6, ACK, b""),
+        asked(16, 6, ACK | PSH, b"later"),
+        asked(6, 6, ACK | PSH, &[7; 10]),
+        Vec::new(),
+        asked(21, 8, ACK, b""),
+        asked(21, 8, ACK, b""),
+        asked(21, 8, ACK, b""),
+        asked(21, 8, ACK, b""),
+        Vec::new(),
+        asked(21, 21, ACK | FIN, b""),
+        Vec::new(),
+        asked(22, 22, ACK, b""),
+    ];
+    save("tcp_conversation", &conversation);
 }
