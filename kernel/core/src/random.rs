@@ -69,6 +69,10 @@ mod machine {
                 for word in words {
                     self.mix(&word.to_le_bytes());
                 }
+                if !cpu::features().rdrand {
+                    // What is left is how long each of these steps takes.
+                    (0..64).for_each(|_| self.mix(&clock::tsc().to_le_bytes()));
+                }
                 let mut key = ChaCha20Rng::from_seed(self.seed);
                 key.fill_bytes(&mut self.seed);
                 let mut seed = [0; 32];

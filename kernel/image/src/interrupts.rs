@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use coracle_arch::interrupt::{DEVICE_VECTORS, FIRST_DEVICE_VECTOR, message};
-use coracle_arch::{TrapFrame, clock, lapic, smp};
+use coracle_arch::{TrapFrame, clock, cpu, lapic, smp};
 use coracle_core::device::InterruptHandler;
 use coracle_core::memory::map_device;
 use coracle_core::sync::SpinLock;
@@ -30,22 +30,29 @@ const FALLBACK_TSC_KHZ: u64 = 2_000_000;
 
 /// Starts clock and interrupt controllers.
 pub(crate) fn init(tsc_khz: Option<u64>) {
-    let khz = tsc_khz.or_else(pit::measure_tsc_khz).unwrap_or_else(|| {
-        log::warn!("the frequency of the time stamp counter is unknown: assuming 2 GHz");
-        FALLBACK_TSC_KHZ
-    });
+    let map = |physical| {
+        map_device(physical, coracle_abi::PAGE_SIZE).expect("memory for the mapping of registers")
+    };
+    let lapic_base = map(lapic::physical()).base();
+    let khz = tsc_khz
+        .or_else(cpu::tsc_khz)
+        .or_else(pit::measure_tsc_khz)
+        // SAFETY: mapped just now, for ever, and nobody else uses these registers.
+        .or_else(|| unsafe { lapic::measure_tsc_khz(lapic_base) })
+        .unwrap_or_else(|| {
+            log::warn!("the frequency of the time stamp counter is unknown: assuming 2 GHz");
+            FALLBACK_TSC_KHZ
+        });
     clock::set_frequency(khz);
+    log::debug!("the time stamp counter runs at {khz} kHz");
     if let Some(seconds) = rtc::read() {
         time::set_wall(seconds * 1_000_000_000);
     } else {
         log::warn!("no wall clock: the time starts at 1970");
     }
-    let map = |physical| {
-        map_device(physical, coracle_abi::PAGE_SIZE).expect("memory for the mapping of registers")
-    };
     // SAFETY: both are mapped just now, for ever, and nobody else uses these registers.
     unsafe {
-        lapic::init(map(lapic::physical()).base());
+        lapic::init(lapic_base);
         ioapic::init(map(ioapic::PHYSICAL).base());
     }
 }

@@ -309,6 +309,24 @@ pub fn set_user_gs_base(value: usize) {
     }
 }
 
+/// Frequency of the time stamp counter in kHz, if the CPU or the hypervisor tells it (Intel SDM volume 2, CPUID leaf
+/// 15h; KVM and others at 40000010h).
+#[must_use]
+pub fn tsc_khz() -> Option<u64> {
+    let has_hypervisor = cpuid(1, 0)[2] & 1 << 31 != 0;
+    if has_hypervisor && cpuid(0x4000_0000, 0)[0] >= 0x4000_0010 {
+        return Some(u64::from(cpuid(0x4000_0010, 0)[0])).filter(|khz| *khz > 10_000);
+    }
+    if cpuid(0, 0)[0] < 0x15 {
+        return None;
+    }
+    let [denominator, numerator, crystal_hz, _] = cpuid(0x15, 0).map(u64::from);
+    (crystal_hz * numerator)
+        .checked_div(denominator)
+        .map(|hz| hz / 1000)
+        .filter(|khz| *khz > 10_000)
+}
+
 /// A number from the hardware generator, if the CPU has one and it delivers.
 #[must_use]
 pub fn hardware_random() -> Option<u64> {

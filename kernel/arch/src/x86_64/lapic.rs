@@ -74,20 +74,39 @@ pub(super) fn enable() {
     write(TIMER, mode | u32::from(TIMER_VECTOR));
 }
 
-/// Measures the timer against the TSC for 100 microseconds.
+/// Measures the timer against the TSC.
 fn calibrate() {
+    // A virtual CPU that loses its processor in between makes the timer seem slower, never faster.
+    let best = (0..4).map(|_| ticks_per(40_000, clock::monotonic_ns)).max();
+    TICKS_PER_NS.store(best.unwrap_or(0).max(1), Ordering::Relaxed);
+}
+
+/// Counts of the timer per unit of `clock`, as a fraction of 2^32, measured for `units`.
+fn ticks_per(units: u64, clock: fn() -> u64) -> u64 {
     write(TIMER, 1 << 16 | u32::from(TIMER_VECTOR)); // masked
     write(INITIAL_COUNT, u32::MAX);
-    let (start, first) = (clock::monotonic_ns(), read(CURRENT_COUNT));
-    let mut now = start;
-    while now - start < 100_000 {
-        now = clock::monotonic_ns();
-    }
+    let (start, first) = (clock(), read(CURRENT_COUNT));
+    while clock() - start < units {}
     let ticks = u64::from(first - read(CURRENT_COUNT));
-    let ns = clock::monotonic_ns() - start;
-    TICKS_PER_NS.store(((ticks << 32) / ns).max(1), Ordering::Relaxed);
+    let passed = clock() - start;
     write(INITIAL_COUNT, 0);
     write(TIMER, u32::from(TIMER_VECTOR));
+    (ticks << 32) / passed
+}
+
+/// Frequency of the TSC in kHz, measured with the timer where that one's frequency is known: QEMU's counts nanoseconds
+/// under software emulation. `None` elsewhere. `base` as for [`init`].
+///
+/// # Safety
+/// As [`init`].
+pub unsafe fn measure_tsc_khz(base: usize) -> Option<u64> {
+    if !cpu::features().emulated {
+        return None;
+    }
+    BASE.store(base, Ordering::Relaxed);
+    enable();
+    let best = (0..4).map(|_| ticks_per(1_000_000, clock::tsc)).max()?;
+    (1_000_000_u64 << 32).checked_div(best)
 }
 
 /// Lets the timer interrupt this CPU at `deadline_ns` of the monotonic clock, or as soon as possible if that has
