@@ -41,7 +41,8 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
     for server in SERVERS.iter().filter(|server| wanted(server.name)) {
         report.step(&format!("vm {}", server.name), || serve(&guests, server))?;
     }
-    let others: [(&str, Test); 7] = [
+    let others: [(&str, Test); 8] = [
+        ("random numbers differ in each boot", random_differs),
         ("UDP echo", udp_echo),
         ("standard input ends", input_ends),
         (
@@ -107,6 +108,30 @@ fn judge(guests: &Guests, case: &Case) -> Result<Option<String>> {
         }
     }
     Ok((!wrong.is_empty()).then(|| format!("{}\n{}", wrong.join("\n"), outcome.story)))
+}
+
+/// Boots twice: nothing that should be random may come again.
+fn random_differs(guests: &Guests) -> Result<()> {
+    let program = program("random")?;
+    let boot = || -> Result<String> {
+        let outcome = guests.run(&Job {
+            program: &program,
+            args: &[],
+            machine: "microvm",
+            vcpus: 1,
+            memory_mib: 32,
+            limit: LIMIT,
+        })?;
+        if outcome.code != Some(0) || outcome.output.lines().count() != 5 {
+            bail!("{}", outcome.story);
+        }
+        Ok(outcome.output)
+    };
+    let (first, second) = (boot()?, boot()?);
+    match first.lines().zip(second.lines()).find(|(a, b)| a == b) {
+        Some((line, _)) => bail!("twice the same: {line}"),
+        None => Ok(()),
+    }
 }
 
 /// Boots a server in the background and asks it, then loads it for a second over ten connections.

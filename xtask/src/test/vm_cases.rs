@@ -64,8 +64,16 @@ const fn healthy(
     }
 }
 
+/// The same with little memory, for programs that use it up.
+const fn small(case: Case) -> Case {
+    Case {
+        memory_mib: 32,
+        ..case
+    }
+}
+
 /// Programs that end.
-pub(crate) const CASES: [Case; 29] = [
+pub(crate) const CASES: [Case; 39] = [
     case("exit code", ("crash", &["exit", "3"]), 3, "exit", &[]),
     case(
         "exit code from a thread",
@@ -158,6 +166,76 @@ pub(crate) const CASES: [Case; 29] = [
         "out-of-memory",
         &["memory"],
     ),
+    small(case(
+        "sockets without end",
+        ("exhaust", &["socket"]),
+        0,
+        "exit",
+        &["refused: ENFILE"],
+    )),
+    small(case(
+        "watched events without end",
+        ("exhaust", &["event"]),
+        0,
+        "exit",
+        &["refused: ENFILE"],
+    )),
+    small(case(
+        "full pipes without end",
+        ("exhaust", &["pipe"]),
+        0,
+        "exit",
+        &["refused: ENFILE"],
+    )),
+    small(case(
+        "full socket pairs without end",
+        ("exhaust", &["pair"]),
+        0,
+        "exit",
+        &["refused: ENFILE"],
+    )),
+    small(case(
+        "full TCP connections without end",
+        ("exhaust", &["tcp"]),
+        0,
+        "exit",
+        &["refused: ENFILE"],
+    )),
+    small(case(
+        "threads without end",
+        ("exhaust", &["thread"]),
+        0,
+        "exit",
+        &["refused: EAGAIN"],
+    )),
+    small(case(
+        "mappings without end",
+        ("exhaust", &["mapping"]),
+        0,
+        "exit",
+        &["refused: ENOMEM"],
+    )),
+    small(case(
+        "file content without end",
+        ("exhaust", &["file"]),
+        0,
+        "exit",
+        &["refused: ENOSPC"],
+    )),
+    small(case(
+        "populated mappings without end",
+        ("exhaust", &["populate"]),
+        137,
+        "out-of-memory",
+        &["give it more with -m"],
+    )),
+    small(case(
+        "buffers to read into without end",
+        ("exhaust", &["read"]),
+        137,
+        "out-of-memory",
+        &["give it more with -m"],
+    )),
     case(
         "unknown system call",
         ("crash", &["unknown-call"]),
