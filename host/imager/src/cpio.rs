@@ -75,7 +75,8 @@ impl<W: Write> Writer<W> {
         self.pad_to(4)
     }
 
-    /// Adds a regular file of exactly `size` bytes read from `data`; the data starts on a page of the archive.
+    /// Adds a regular file of exactly `size` bytes read from `data`; the data starts on a page of the archive if it fills
+    /// one, which the kernel then maps where it lies.
     ///
     /// # Errors
     /// What source and target answer; `UnexpectedEof` if the source ends early; `InvalidInput` if the file exceeds the
@@ -83,8 +84,11 @@ impl<W: Write> Writer<W> {
     pub fn file(&mut self, name: &str, meta: Meta, size: u64, data: impl Read) -> io::Result<()> {
         let recorded = u32::try_from(size).map_err(|_| too_large(name))?;
         let unpadded_end = self.offset + HEADER_BYTES + terminated(name);
-        let name_size =
-            terminated(name) + (unpadded_end.next_multiple_of(DATA_ALIGN) - unpadded_end);
+        let padding = match size {
+            0..DATA_ALIGN => 0,
+            _ => unpadded_end.next_multiple_of(DATA_ALIGN) - unpadded_end,
+        };
+        let name_size = terminated(name) + padding;
         self.header(name, S_IFREG, 1, meta, recorded, name_size)?;
         let copied = io::copy(&mut data.take(size), &mut self.out)?;
         self.offset += copied;
