@@ -101,7 +101,7 @@ pub(crate) struct RunArgs {
     /// Machine type: microvm or q35
     #[arg(long)]
     pub(crate) machine: Option<String>,
-    /// Network: user, none or tap=NAME,ip=ADDRESS/PREFIX[,gw=ADDRESS][,mac=MAC]
+    /// Network: user, none or tap=NAME,ip=ADDRESS/PREFIX|dhcp[,gw=ADDRESS][,ip6=ADDRESS/PREFIX][,gw6=ADDRESS][,mac=MAC]
     #[arg(long)]
     pub(crate) network: Option<String>,
     /// Print the VMM's command line instead of running it

@@ -211,8 +211,11 @@ fn network_config(network: &Network) -> Option<NetworkConfig> {
         }),
         Network::Tap(tap) => Some(NetworkConfig {
             mac,
-            ipv4: Some(format!("{}/{}", tap.ip, tap.prefix)),
+            ipv4: tap.ip.map(|(ip, prefix)| format!("{ip}/{prefix}")),
             gateway: tap.gateway.map(|gateway| gateway.to_string()),
+            ipv6: tap.ip6.map(|(ip, prefix)| format!("{ip}/{prefix}")),
+            gateway6: tap.gateway6.map(|gateway| gateway.to_string()),
+            dhcp: tap.ip.is_none(),
             ..NetworkConfig::default()
         }),
         Network::None => None,

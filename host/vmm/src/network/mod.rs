@@ -41,7 +41,9 @@ pub enum Network {
 #[non_exhaustive]
 pub enum NetworkError {
     /// A network was not understood.
-    #[error("{text}: {what}; use user, none or tap=NAME,ip=ADDRESS/PREFIX[,gw=ADDRESS][,mac=MAC]")]
+    #[error(
+        "{text}: {what}; use user, none or tap=NAME,ip=ADDRESS/PREFIX|dhcp[,gw=ADDRESS][,ip6=ADDRESS/PREFIX][,gw6=ADDRESS][,mac=MAC]"
+    )]
     Network {
         /// As given.
         text: String,
@@ -190,9 +192,19 @@ impl fmt::Display for Network {
             Self::User => f.write_str("user"),
             Self::None => f.write_str("none"),
             Self::Tap(tap) => {
-                write!(f, "tap={},ip={}/{}", tap.interface, tap.ip, tap.prefix)?;
+                write!(f, "tap={}", tap.interface)?;
+                match tap.ip {
+                    Some((ip, prefix)) => write!(f, ",ip={ip}/{prefix}")?,
+                    None => write!(f, ",ip=dhcp")?,
+                }
                 if let Some(gateway) = tap.gateway {
                     write!(f, ",gw={gateway}")?;
+                }
+                if let Some((ip, prefix)) = tap.ip6 {
+                    write!(f, ",ip6={ip}/{prefix}")?;
+                }
+                if let Some(gateway) = tap.gateway6 {
+                    write!(f, ",gw6={gateway}")?;
                 }
                 write!(f, ",mac={}", tap.mac)
             }
@@ -210,6 +222,8 @@ mod tests {
             "user",
             "none",
             "tap=tap0,ip=10.0.0.2/24,gw=10.0.0.1,mac=52:54:00:00:00:01",
+            "tap=tap0,ip=dhcp,mac=52:54:00:00:00:01",
+            "tap=tap0,ip=10.0.0.2/24,ip6=fd00::2/64,gw6=fd00::1,mac=52:54:00:00:00:01",
         ] {
             assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
         }

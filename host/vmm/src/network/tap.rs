@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TAP interfaces: how they are written on the command line, and whether this user may use one.
 
-use std::net::Ipv4Addr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,45 +18,51 @@ const IFNAME_MAX: usize = 15;
 pub struct Tap {
     /// Name of the interface on the host.
     pub interface: String,
-    /// Address of the guest.
-    pub ip: Ipv4Addr,
-    /// Length of its network prefix, bits.
-    pub prefix: u8,
-    /// Default router.
+    /// IPv4 address of the guest with the length of its network prefix in bits; `None` asks a DHCP server.
+    pub ip: Option<(Ipv4Addr, u8)>,
+    /// IPv4 default router.
     pub gateway: Option<Ipv4Addr>,
+    /// IPv6 address of the guest with the length of its network prefix in bits, besides the link-local one.
+    pub ip6: Option<(Ipv6Addr, u8)>,
+    /// IPv6 default router.
+    pub gateway6: Option<Ipv6Addr>,
     /// Hardware address of the guest.
     pub mac: String,
 }
 
-/// Understands `tap=NAME,ip=ADDRESS/PREFIX[,gw=ADDRESS][,mac=MAC]`, or says what is wrong.
+/// Understands `tap=NAME,ip=ADDRESS/PREFIX|dhcp[,gw=ADDRESS][,ip6=ADDRESS/PREFIX][,gw6=ADDRESS][,mac=MAC]`, or says what
+/// is wrong.
 pub(super) fn parse(text: &str) -> Result<Tap, String> {
     let (mut interface, mut ip, mut gateway, mut mac) = (None, None, None, None);
+    let (mut ip6, mut gateway6) = (None, None);
     for part in text.split(',') {
         let (key, value) = part
             .split_once('=')
             .ok_or_else(|| format!("{part:?} not understood"))?;
         match key {
             "tap" => interface = Some(value),
+            "ip" if value == "dhcp" => ip = Some(None),
             "ip" => {
-                let (address, prefix) = value
-                    .split_once('/')
-                    .ok_or("ip needs a prefix, such as 10.0.0.2/24")?;
-                let address: Ipv4Addr = address
-                    .parse()
-                    .map_err(|_| format!("{address:?} is no IPv4 address"))?;
-                let prefix: u8 = prefix
-                    .parse()
-                    .map_err(|_| format!("{prefix:?} is no prefix length"))?;
-                if prefix > 32 {
-                    return Err(format!("prefix length {prefix} is over 32"));
-                }
-                ip = Some((address, prefix));
+                ip = Some(Some(with_prefix::<Ipv4Addr>(
+                    value,
+                    32,
+                    "IPv4",
+                    "10.0.0.2/24",
+                )?))
             }
             "gw" => {
                 gateway = Some(
                     value
                         .parse()
                         .map_err(|_| format!("{value:?} is no IPv4 address"))?,
+                )
+            }
+            "ip6" => ip6 = Some(with_prefix(value, 128, "IPv6", "fd00::2/64")?),
+            "gw6" => {
+                gateway6 = Some(
+                    value
+                        .parse()
+                        .map_err(|_| format!("{value:?} is no IPv6 address"))?,
                 )
             }
             "mac" => mac = Some(parse_mac(value)?),
@@ -66,19 +74,54 @@ pub(super) fn parse(text: &str) -> Result<Tap, String> {
     if interface.is_empty() || interface.len() > IFNAME_MAX || !interface.chars().all(valid) {
         return Err(format!("{interface:?} is no name of an interface"));
     }
-    let (ip, prefix) = ip.ok_or("ip=ADDRESS/PREFIX is missing")?;
-    // Guests on one bridge differ in their address, so an address made from it differs too (02 bit: locally made).
+    let ip = ip.ok_or("ip=ADDRESS/PREFIX or ip=dhcp is missing")?;
+    if ip.is_none() && gateway.is_some() {
+        return Err("gw goes with an address; DHCP brings its own".into());
+    }
+    // Guests on one bridge differ in their address, so a hardware address made from it differs too (02 bit: locally
+    // made). A guest without one has an interface of its own on the host.
     let derived = || {
-        let [a, b, c, d] = ip.octets();
+        let [a, b, c, d] = ip.map_or_else(|| from_name(interface), |(ip, _)| ip.octets());
         format!("52:54:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
     };
     Ok(Tap {
         interface: interface.into(),
         ip,
-        prefix,
         gateway,
+        ip6,
+        gateway6,
         mac: mac.unwrap_or_else(derived),
     })
+}
+
+/// Four bytes that stay the same for a name.
+fn from_name(name: &str) -> [u8; 4] {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    let [a, b, c, d, ..] = hasher.finish().to_le_bytes();
+    [a, b, c, d]
+}
+
+/// An address with its prefix length of at most `longest` bits.
+fn with_prefix<A: FromStr>(
+    text: &str,
+    longest: u8,
+    kind: &str,
+    example: &str,
+) -> Result<(A, u8), String> {
+    let (address, prefix) = text
+        .split_once('/')
+        .ok_or_else(|| format!("{text:?} needs a prefix, such as {example}"))?;
+    let parsed = address
+        .parse()
+        .map_err(|_| format!("{address:?} is no {kind} address"))?;
+    let prefix: u8 = prefix
+        .parse()
+        .map_err(|_| format!("{prefix:?} is no prefix length"))?;
+    if prefix > longest {
+        return Err(format!("prefix length {prefix} is over {longest}"));
+    }
+    Ok((parsed, prefix))
 }
 
 fn parse_mac(text: &str) -> Result<String, String> {
