@@ -81,10 +81,10 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "PORTS")]
     pub(crate) publish: Vec<String>,
     /// Memory of the guest, such as 64M
-    #[arg(short, long, value_name = "SIZE")]
+    #[arg(short, long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<String>,
     /// Number of vCPUs, 1 to 8
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) cpus: Option<String>,
     /// Numeric user and group: UID[:GID]
     #[arg(short, long)]

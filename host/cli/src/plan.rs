@@ -155,8 +155,12 @@ fn environment(args: &RunArgs) -> Result<Vec<String>, Failure> {
         env.push(variable);
     };
     for path in &args.env_file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::new(format!("--env-file {}: {error}", path.display())))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let path = path.display();
+            Failure::new(format!(
+                "--env-file {path}: {error}; give a text file of NAME=VALUE lines"
+            ))
+        })?;
         for (at, line) in text.lines().enumerate() {
             let line = line.trim_start();
             if line.is_empty() || line.starts_with('#') {

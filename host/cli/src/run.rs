@@ -81,7 +81,7 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
 /// Says on standard error what an exit code alone does not say: the report of a crash, and last the reason in one line.
 /// The trace has shown the report already.
 fn tell(name: &str, exit: &Exit, is_traced: bool) {
-    if exit.reason != Reason::Exit {
+    if exit.reason != Reason::Exit || exit.detail.is_some() {
         let is_new = |line: &&String| !is_traced && exit.detail.as_ref() != Some(line);
         for line in exit.report.iter().filter(is_new) {
             eprintln!("{line}");

@@ -205,7 +205,7 @@ fn kill_and_wait_agree_on_the_signal() {
 fn reasons_reach_the_user() {
     let world = World::new();
     let oom = world.run("oom", &["run", "--name", "o", "./hello"]);
-    oom.fails(137, &["out-of-memory", "8 MiB were there"]);
+    oom.fails(137, &["out-of-memory", "8 MiB were there", "try -m 512M"]);
     assert_eq!(
         world
             .run("", &["ps", "-o", "name", "-f", "reason=out-of-memory"])

@@ -85,7 +85,7 @@ fn a_program_that_is_missing_or_not_executable() {
     let world = World::new();
     world
         .run("exit", &["run", "./nothing"])
-        .fails(127, &["./nothing", "No such file"]);
+        .fails(127, &["./nothing", "no such file", "give the path"]);
     fs::create_dir(world.path("root")).unwrap();
     fs::write(world.path("root/app"), elf::program()).unwrap();
     world
@@ -113,12 +113,11 @@ fn memory_and_cpus_out_of_bounds() {
         "-1",
         "18446744073709551616",
     ] {
-        let flag = format!("--memory={memory}");
         world
-            .run("exit", &["run", &flag, "./hello"])
+            .run("exit", &["run", "-m", memory, "./hello"])
             .fails(125, &["--memory", memory]);
     }
-    for cpus in ["0", "9", "1.5", "two"] {
+    for cpus in ["0", "9", "-1", "1.5", "two"] {
         world
             .run("exit", &["run", "--cpus", cpus, "./hello"])
             .fails(125, &["--cpus", cpus, "1 to 8"]);
@@ -153,6 +152,10 @@ fn a_port_in_use() {
             .run("exit", &["run", "-p", wrong, "./hello"])
             .fails(125, &[wrong, "HOSTPORT:GUESTPORT"]);
     }
+    // An address for documentation (RFC 5737), which no host has.
+    world
+        .run("exit", &["run", "-p", "192.0.2.1:8080:80", "./hello"])
+        .fails(125, &["192.0.2.1", "no address of this host"]);
     let port = common::free_port();
     let publish = format!("{port}:80");
     world
@@ -325,7 +328,7 @@ fn wrong_flags_and_names() {
         .fails(125, &["=x", "NAME=VALUE"]);
     world
         .run("exit", &["run", "--env-file", "gone", "./hello"])
-        .fails(125, &["gone", "No such file"]);
+        .fails(125, &["gone", "No such file", "NAME=VALUE"]);
     world
         .run("exit", &["run", "--machine", "pc", "./hello"])
         .fails(125, &["pc", "microvm or q35"]);

@@ -135,10 +135,15 @@ pub fn inspect(path: &Path) -> Result<Program, ProgramError> {
     }
     let ident = elf::file::parse_ident::<AnyEndian>(&head[..EI_NIDENT]).map_err(|e| damaged(&e))?;
     let header = FileHeader::parse_tail(ident, &head[EI_NIDENT..]).map_err(|e| damaged(&e))?;
-    if header.e_machine != EM_X86_64 || head[elf::abi::EI_DATA] != ELFDATA2LSB {
+    let is_little = head[elf::abi::EI_DATA] == ELFDATA2LSB;
+    if header.e_machine != EM_X86_64 || !is_little {
+        let architecture = match architecture(header.e_machine) {
+            name if is_little => name,
+            name => format!("{name}, big-endian"),
+        };
         return Err(ProgramError::Architecture {
             path: path.into(),
-            architecture: architecture(header.e_machine),
+            architecture,
         });
     }
     match header.e_type {

@@ -29,13 +29,19 @@ pub enum Root {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootError {
-    /// Nothing is there, or it cannot be read.
+    /// It cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file or folder.
         path: PathBuf,
         /// What the host answered.
         source: io::Error,
+    },
+    /// Nothing is there.
+    #[error("{}: no such file; give the path of an executable or a folder", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
     },
     /// The executable itself is unfit.
     #[error(transparent)]
@@ -109,11 +115,14 @@ impl Root {
     /// A folder or an executable, whichever is at `path`.
     ///
     /// # Errors
-    /// [`RootError::Read`] when nothing is there.
+    /// [`RootError::Missing`], [`RootError::Read`].
     pub fn at(path: &Path) -> Result<Self, RootError> {
-        let meta = std::fs::metadata(path).map_err(|source| RootError::Read {
-            path: path.into(),
-            source,
+        let meta = std::fs::metadata(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => RootError::Missing { path: path.into() },
+            _ => RootError::Read {
+                path: path.into(),
+                source,
+            },
         })?;
         Ok(if meta.is_dir() {
             Self::Directory(path.into())

@@ -171,9 +171,10 @@ pub(crate) fn io_remedy(source: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "; free space there, or set XDG_STATE_HOME to a folder on another disk"
         }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; set XDG_STATE_HOME to a folder you may write"
-        }
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::NotFound => "; set XDG_STATE_HOME to a folder you may write",
         _ => "",
     }
 }

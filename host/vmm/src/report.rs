@@ -90,23 +90,30 @@ fn kernel_symbols(kernel: &Path) -> Option<Loader> {
 fn frames(symbols: &Loader, address: &str) -> Option<Vec<String>> {
     // The call is before the address it returns to.
     let at = u64::from_str_radix(address, 16).ok()?.checked_sub(1)?;
-    let mut lines: Vec<String> = Vec::new();
+    let mut known: Vec<(String, bool)> = Vec::new();
     let mut frames = symbols.find_frames(at).ok()?;
     while let Ok(Some(frame)) = frames.next() {
         let name = frame.function.as_ref()?;
         let name: String = name.demangle().ok()?.chars().take(NAME_MAX).collect();
-        let place = match frame.location {
-            Some(place) => {
-                let file = place.file.unwrap_or("?");
-                // From the repository's root on, wherever that was.
-                let file = file.rfind("/kernel/").map_or(file, |at| &file[at + 1..]);
-                format!("{file}:{}", place.line.unwrap_or(0))
-            }
-            None => "?".into(),
+        let (file, line) = frame.location.map_or(("?", 0), |place| {
+            (place.file.unwrap_or("?"), place.line.unwrap_or(0))
+        });
+        // From the repository's root on, wherever that was.
+        let (file, is_library) = match (file.rfind("/library/"), file.rfind("/kernel/")) {
+            (Some(at), _) => (&file[at + 1..], true),
+            (None, Some(at)) => (&file[at + 1..], false),
+            (None, None) => (file, false),
         };
+        known.push((format!("{name} ({file}:{line})"), is_library));
+    }
+    // Of what was inlined from Rust's own library the place it was inlined into tells enough.
+    let library = known.iter().take_while(|(_, is_library)| *is_library);
+    let hidden = library.count().min(known.len().saturating_sub(1));
+    let mut lines: Vec<String> = Vec::new();
+    for (text, _) in &known[hidden..] {
         lines.push(match lines.is_empty() {
-            true => format!("{KERNEL_ADDRESS}{address} {name} ({place})"),
-            false => format!("      inlined into {name} ({place})"),
+            true => format!("{KERNEL_ADDRESS}{address} {text}"),
+            false => format!("      inlined into {text}"),
         });
     }
     if lines.is_empty() {

@@ -426,7 +426,12 @@ impl Watch<'_> {
                 Exit::vmm(&vmm_detail(status, booted, message))
             }
         };
-        if exit.reason != Reason::Exit {
+        if let (Reason::OutOfMemory, Some(detail)) = (exit.reason, &mut exit.detail) {
+            // How much would do nobody knows; the double is the next to try.
+            let mib = self.state.spec.memory_bytes >> 20;
+            *detail += &format!(" (it had -m {mib}M; try -m {}M)", 2 * mib);
+        }
+        if matches!(exit.reason, Reason::Panic | Reason::Signal) {
             exit.report = report::read(&self.instance.serial_log(), &self.state.spec.kernel);
         }
         self.state.status = Status::Exited;

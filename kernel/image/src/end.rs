@@ -36,6 +36,10 @@ fn end(reason: ExitReason) -> ! {
     begin();
     let now = time::now();
     let line = match reason {
+        ExitReason::Exit(code) if code != 0 && memory::was_scarce() => format!(
+            "{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"exit\",\"code\":{code},\
+             \"detail\":\"memory ran short, so calls of the program failed; give it more with -m\"}}\n"
+        ),
         ExitReason::Exit(code) => {
             format!("{{\"event\":\"exit\",\"t_ns\":{now},\"reason\":\"exit\",\"code\":{code}}}\n")
         }

@@ -72,6 +72,12 @@ pub enum NetworkError {
         /// The port.
         forward: PortForward,
     },
+    /// The address is somebody else's.
+    #[error("-p {forward}: {} is no address of this host; leave it out to listen on all, or take one of: ip -brief address", forward.address)]
+    PortElsewhere {
+        /// The port.
+        forward: PortForward,
+    },
     /// The host does not allow listening there.
     #[error(
         "-p {forward}: cannot listen: {source}; ports below 1024 need root, other ports do not"
@@ -109,6 +115,14 @@ pub enum NetworkError {
         "--network tap={interface}: the interface is down, so the guest could not be reached; as root: ip link set {interface} up"
     )]
     TapDown {
+        /// The name.
+        interface: String,
+    },
+    /// Another process has the interface.
+    #[error(
+        "--network tap={interface}: another guest uses it; stop that one (coracle ps), or make an interface for this one: ip tuntap add NAME mode tap user $USER"
+    )]
+    TapBusy {
         /// The name.
         interface: String,
     },

@@ -34,7 +34,7 @@ pub enum Protocol {
 }
 
 impl PortForward {
-    /// Tries whether the host port is free.
+    /// Tries whether this user can listen on the host port and nobody else does.
     pub(super) fn check(self) -> Result<(), NetworkError> {
         let address = SocketAddr::new(IpAddr::V4(self.address), self.host);
         let bound = match self.protocol {
@@ -43,6 +43,7 @@ impl PortForward {
         };
         bound.map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => NetworkError::PortInUse { forward: self },
+            io::ErrorKind::AddrNotAvailable => NetworkError::PortElsewhere { forward: self },
             _ => NetworkError::PortDenied {
                 forward: self,
                 source,

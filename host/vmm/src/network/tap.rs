@@ -137,7 +137,7 @@ fn parse_mac(text: &str) -> Result<String, String> {
 }
 
 impl Tap {
-    /// Whether the interface is there, is a TAP and may be used by this user.
+    /// Whether the interface is there, is a TAP, may be used by this user, and is used by nobody else.
     pub(super) fn check(&self) -> Result<(), NetworkError> {
         let interface = self.interface.clone();
         let sys = Path::new("/sys/class/net").join(&interface);
@@ -172,15 +172,18 @@ impl Tap {
             interface: interface.clone(),
             why,
         };
-        if uid == 0 {
-            return Ok(());
-        }
         match number("owner") {
-            Some(owner) if owner == uid => Ok(()),
+            _ if uid == 0 => {}
+            Some(owner) if owner == uid => {}
             Some(owner) if owner >= 0 => {
-                Err(denied(format!("it belongs to user {owner}, you are {uid}")))
+                return Err(denied(format!("it belongs to user {owner}, you are {uid}")));
             }
-            _ => Err(denied("it has no owner".into())),
+            _ => return Err(denied("it has no owner".into())),
         }
+        // The host's driver gives an interface its carrier while a process is attached to it.
+        if number("carrier") == Some(1) {
+            return Err(NetworkError::TapBusy { interface });
+        }
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! Before the allocator's own table exists, frames come from a range behind the kernel image that only grows.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use coracle_abi::PAGE_SIZE;
 use coracle_abi::convert::{low_u32, u64_from, usize_from};
@@ -74,7 +74,19 @@ fn reserve_of(total: u64) -> u64 {
 /// still there to see the error.
 #[must_use]
 pub fn is_scarce() -> bool {
-    free_frames() <= 2 * RESERVE.load(Ordering::Relaxed)
+    let is_scarce = free_frames() <= 2 * RESERVE.load(Ordering::Relaxed);
+    if is_scarce {
+        WAS_SCARCE.store(true, Ordering::Relaxed);
+    }
+    is_scarce
+}
+
+static WAS_SCARCE: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`is_scarce`] ever said so.
+#[must_use]
+pub fn was_scarce() -> bool {
+    WAS_SCARCE.load(Ordering::Relaxed)
 }
 
 /// Takes `1 << order` contiguous frames, each counted once; they are not cleared.

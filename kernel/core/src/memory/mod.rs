@@ -24,7 +24,7 @@ mod kernel_map;
 pub mod space;
 
 #[cfg(target_os = "none")]
-pub use frames::{free_frames, is_scarce, total_frames};
+pub use frames::{free_frames, is_scarce, total_frames, was_scarce};
 #[cfg(target_os = "none")]
 pub use heap::{KernelHeap, heap_bytes};
 #[cfg(target_os = "none")]
