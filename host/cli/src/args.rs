@@ -251,9 +251,14 @@ impl SyscallLevel {
 
 #[derive(Debug, Args)]
 pub(crate) struct SyscallsArgs {
+    /// Only these calls, by name
+    pub(crate) names: Vec<String>,
     /// Only calls of this level [default: all that are there]
     #[arg(short, long, value_enum)]
     pub(crate) level: Option<SyscallLevel>,
+    /// Only calls of Linux that are not there: the same as --level missing
+    #[arg(long, conflicts_with = "level")]
+    pub(crate) missing: bool,
     /// How the list is written
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Format,

@@ -31,11 +31,26 @@ pub(crate) fn syscalls(args: &SyscallsArgs) -> Result<u8, Failure> {
         level: SyscallLevel::Missing.name(),
         note: "returns ENOSYS",
     });
-    let wanted = |row: &Row| match args.level {
-        Some(level) => row.level == level.name(),
-        None => row.level != SyscallLevel::Missing.name(),
+    let level = args
+        .level
+        .or(args.missing.then_some(SyscallLevel::Missing))
+        .map(SyscallLevel::name);
+    let has_level = |row: &Row| match level {
+        Some(level) => row.level == level,
+        // Who asks for a call by name wants to hear that it is missing.
+        None => !args.names.is_empty() || row.level != SyscallLevel::Missing.name(),
     };
-    let mut rows: Vec<Row> = listed.chain(missing).filter(wanted).collect();
+    let mut rows: Vec<Row> = listed.chain(missing).collect();
+    for name in &args.names {
+        if !rows.iter().any(|row| row.name == name) {
+            let hint = "; coracle syscalls -o name lists those there are";
+            return Err(Failure::new(format!(
+                "{name}: no system call of Linux{hint}"
+            )));
+        }
+    }
+    let is_named = |row: &Row| args.names.is_empty() || args.names.iter().any(|n| n == row.name);
+    rows.retain(|row| has_level(row) && is_named(row));
     rows.sort_by_key(|row| row.number);
     match args.output {
         Format::Json => output::json(&rows)?,

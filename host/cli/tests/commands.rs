@@ -162,8 +162,19 @@ fn system_calls_are_listed_by_level() {
             .iter()
             .any(|call| call["name"] == "ptrace")
     );
+    assert_eq!(list(&["--missing"]), list(&["--level", "missing"]));
+    let named = list(&["ptrace", "read"]);
+    let levels: Vec<_> = named.iter().map(|call| &call["level"]).collect();
+    assert_eq!(levels, ["full", "missing"]);
     let table = world.run("", &["syscalls"]).stdout;
     assert!(table.starts_with("NUMBER  NAME"), "{table}");
+    let names = world
+        .run("", &["syscalls", "-o", "name", "-l", "refused"])
+        .stdout;
+    assert!(names.lines().any(|name| name == "fork"), "{names}");
+    world
+        .run("", &["syscalls", "red"])
+        .fails(125, &["red", "no system call", "-o name"]);
 }
 
 #[test]
