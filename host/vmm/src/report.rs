@@ -22,32 +22,38 @@ const LINES_MAX: usize = 200;
 /// Longest name of a function of the kernel that is shown: generic ones go on for ever.
 const NAME_MAX: usize = 80;
 
-/// What precedes an address of the kernel, as linked.
-const KERNEL_ADDRESS: &str = "  kernel 0x";
+/// What precedes an address of the kernel, as linked, and how far before it the place is that is meant: a return address
+/// lies behind its call.
+const KERNEL_ADDRESSES: [(&str, u64); 2] = [("  kernel 0x", 1), ("  at kernel 0x", 0)];
 
-/// The last report in a log of the serial port, line by line; nothing if there is none. `kernel` is the kernel's file,
-/// whose symbols are beside it.
+/// The report in a log of the serial port, line by line; nothing if there is none. After a panic each CPU adds its part.
+/// `kernel` is the kernel's file, whose symbols are beside it.
 pub(crate) fn read(log: &Path, kernel: &Path) -> Vec<String> {
     let text = tail(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    let Some(begin) = lines.iter().rposition(|line| *line == BEGIN) else {
-        return Vec::new();
-    };
-    let lines = lines[begin + 1..]
-        .iter()
-        .take_while(|line| **line != END)
-        .take(LINES_MAX);
+    let mut is_inside = false;
+    let inside = text.lines().filter(|line| match *line {
+        BEGIN | END => {
+            is_inside = *line == BEGIN;
+            false
+        }
+        _ => is_inside,
+    });
+    let lines: Vec<&str> = inside.take(LINES_MAX).collect();
     let mut symbols = None;
     lines
-        .flat_map(|line| match line.strip_prefix(KERNEL_ADDRESS) {
-            Some(address) => {
-                let symbols = symbols.get_or_insert_with(|| kernel_symbols(kernel));
-                let known = symbols
-                    .as_ref()
-                    .and_then(|symbols| frames(symbols, address));
-                known.unwrap_or_else(|| vec![(*line).to_owned()])
-            }
-            None => vec![readable(line)],
+        .into_iter()
+        .flat_map(|line| {
+            let is_address = |(prefix, _): &(&str, u64)| line.starts_with(prefix);
+            let Some((prefix, back)) = KERNEL_ADDRESSES.into_iter().find(is_address) else {
+                return vec![readable(line)];
+            };
+            let symbols = symbols.get_or_insert_with(|| kernel_symbols(kernel));
+            let at = u64::from_str_radix(&line[prefix.len()..], 16).ok();
+            let place = at.and_then(|at| at.checked_sub(back));
+            let known = symbols.as_ref().zip(place);
+            known
+                .and_then(|(symbols, place)| frames(symbols, place, line))
+                .unwrap_or_else(|| vec![line.to_owned()])
         })
         .collect()
 }
@@ -86,16 +92,14 @@ fn kernel_symbols(kernel: &Path) -> Option<Loader> {
     Loader::new(file).ok()
 }
 
-/// The function at a return address, and those it was inlined into, one a line. `None` if nothing is known of it.
-fn frames(symbols: &Loader, address: &str) -> Option<Vec<String>> {
-    // The call is before the address it returns to.
-    let at = u64::from_str_radix(address, 16).ok()?.checked_sub(1)?;
+/// The function at a place behind `line`, and those it was inlined into, one a line. `None` if nothing is known of it.
+fn frames(symbols: &Loader, at: u64, line: &str) -> Option<Vec<String>> {
     let mut known: Vec<(String, bool)> = Vec::new();
     let mut frames = symbols.find_frames(at).ok()?;
     while let Ok(Some(frame)) = frames.next() {
         let name = frame.function.as_ref()?;
         let name: String = name.demangle().ok()?.chars().take(NAME_MAX).collect();
-        let (file, line) = frame.location.map_or(("?", 0), |place| {
+        let (file, number) = frame.location.map_or(("?", 0), |place| {
             (place.file.unwrap_or("?"), place.line.unwrap_or(0))
         });
         // From the repository's root on, wherever that was.
@@ -104,7 +108,7 @@ fn frames(symbols: &Loader, address: &str) -> Option<Vec<String>> {
             (None, Some(at)) => (&file[at + 1..], false),
             (None, None) => (file, false),
         };
-        known.push((format!("{name} ({file}:{line})"), is_library));
+        known.push((format!("{name} ({file}:{number})"), is_library));
     }
     // Of what was inlined from Rust's own library the place it was inlined into tells enough.
     let library = known.iter().take_while(|(_, is_library)| *is_library);
@@ -112,13 +116,13 @@ fn frames(symbols: &Loader, address: &str) -> Option<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();
     for (text, _) in &known[hidden..] {
         lines.push(match lines.is_empty() {
-            true => format!("{KERNEL_ADDRESS}{address} {text}"),
+            true => format!("{line} {text}"),
             false => format!("      inlined into {text}"),
         });
     }
     if lines.is_empty() {
         let name = addr2line::demangle_auto(Cow::from(symbols.find_symbol(at)?), None);
-        lines.push(format!("{KERNEL_ADDRESS}{address} {name}"));
+        lines.push(format!("{line} {name}"));
     }
     Some(lines)
 }
@@ -135,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_report_is_taken() {
+    fn all_parts_of_a_report_are_taken() {
         let nowhere = Path::new("/nonexistent/kernel");
         assert_eq!(report_of("[    0.1] WARN  a line\n", nowhere), [""; 0]);
-        let log = "crash report\nold\nend of crash report\n\ncrash report\r\nnew\x1b[2J\r\n  kernel 0x10\r\n\
+        let log = "crash report\none\nend of crash report\n\ncrash report\r\nnew\x1b[2J\r\n  kernel 0x10\r\n\
                    end of crash report\r\nthread 1\r\n";
-        assert_eq!(report_of(log, nowhere), ["new?[2J", "  kernel 0x10"]);
+        assert_eq!(report_of(log, nowhere), ["one", "new?[2J", "  kernel 0x10"]);
         assert_eq!(report_of("crash report\ncut", nowhere), ["cut"]);
     }
 
@@ -173,8 +177,8 @@ mod tests {
             })
             .unwrap();
         let log = format!(
-            "crash report\n  kernel {:#x}\nend of crash report\n",
-            this.st_value + 1
+            "crash report\n  at kernel {:#x}\nend of crash report\n",
+            this.st_value
         );
         let report = report_of(&log, &me);
         assert!(

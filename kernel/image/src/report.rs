@@ -15,7 +15,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::{control, devices, end};
 
-/// First line of the report of a crash or a panic, by which the host finds it (decision 0002).
+/// First line of each part of the report of a crash or a panic, by which the host finds it (decision 0002).
 pub(crate) const BEGIN: &str = "crash report";
 /// Its last line.
 pub(crate) const END: &str = "end of crash report";
@@ -118,7 +118,8 @@ static LAST_LINE: SpinLock<FixedLine> = SpinLock::new(FixedLine {
 /// Failures of this report itself.
 static FAILURES: AtomicUsize = AtomicUsize::new(0);
 
-fn kernel_failed(what: fmt::Arguments<'_>, stack: usize) -> ! {
+/// Ends the machine after a failure of the kernel, at an instruction if that is known.
+fn kernel_failed(what: fmt::Arguments<'_>, at: Option<usize>, stack: usize) -> ! {
     end::begin();
     if FAILURES.fetch_add(1, Ordering::Relaxed) > 0 {
         let _ = writeln!(serial::Serial, "\nkernel panic while reporting one: {what}");
@@ -129,6 +130,9 @@ fn kernel_failed(what: fmt::Arguments<'_>, stack: usize) -> ! {
         "\n{BEGIN}\nkernel panic on CPU {}: {what}",
         cpu::index()
     );
+    if let Some(at) = at {
+        let _ = writeln!(serial::Serial, "  at kernel {at:#x}");
+    }
     let _ = writeln!(serial::Serial, "return addresses on the stack, as linked:");
     kernel_backtrace(stack);
     let _ = writeln!(serial::Serial, "{END}");
@@ -165,7 +169,9 @@ fn on_nmi(frame: &TrapFrame) -> ! {
             core::hint::spin_loop();
             turn = REPORTING.try_lock();
         }
+        let _ = writeln!(serial::Serial, "{BEGIN}");
         describe_cpu(frame);
+        let _ = writeln!(serial::Serial, "{END}");
     }
     end::begin();
     wait_for_others();
@@ -185,7 +191,7 @@ fn describe_cpu(frame: &TrapFrame) {
         let at = at.wrapping_sub(layout::slide());
         let _ = writeln!(
             serial::Serial,
-            "CPU {index}: thread {tid} in the kernel at {at:#x}, return addresses:"
+            "CPU {index}: thread {tid} in the kernel\n  at kernel {at:#x}\nreturn addresses on the stack, as linked:"
         );
         kernel_backtrace(frame.rsp);
     } else {
@@ -273,9 +279,10 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     match info.location() {
         Some(place) => kernel_failed(
             format_args!("{}:{}: {what}", place.file(), place.line()),
+            None,
             stack,
         ),
-        None => kernel_failed(format_args!("{what}"), stack),
+        None => kernel_failed(format_args!("{what}"), None, stack),
     }
 }
 
@@ -296,6 +303,7 @@ fn on_kernel_fault(frame: &TrapFrame, fault: Fault) -> ! {
     };
     kernel_failed(
         format_args!("{kind}{fault:x?} at {at:#x} as linked, stack {stack:#x}"),
+        Some(at),
         stack,
     )
 }
