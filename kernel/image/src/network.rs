@@ -5,7 +5,7 @@ use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use coracle_abi::convert::usize_from;
-use coracle_core::sync::Once;
+use coracle_core::sync::{Once, SpinLock};
 use coracle_core::thread::{self, IdleHooks, set_idle_hooks};
 use coracle_core::time;
 use coracle_core::timer::{Timer, TimerTarget};
@@ -102,8 +102,10 @@ struct Tick {
     /// The timer is set. It stays set when it is not needed any more: letting it pass once costs less than cancelling
     /// and setting it for each packet.
     armed: AtomicBool,
-    /// Receive interrupts are off.
+    /// Receive interrupts are off: a CPU polls, or the timer is set. While they are on, the next packet interrupts.
     quiet: AtomicBool,
+    /// Held while interrupts and `quiet` are switched together.
+    switching: SpinLock<()>,
 }
 
 static TICK: Once<Arc<Tick>> = Once::new();
@@ -129,6 +131,40 @@ impl Tick {
             timer.arm(time::now() + TICK_NS);
         }
     }
+
+    /// Switches receive interrupts on; the caller is about to sleep, or knows a CPU that does. Returns whether packets
+    /// are there already, for which no interrupt may come: the caller must poll.
+    fn listen(&self, stack: &NetStack) -> bool {
+        let _one_at_a_time = self.switching.lock();
+        self.quiet.store(false, Ordering::SeqCst);
+        stack.set_receive_interrupts(true)
+    }
+
+    /// Switches receive interrupts off; the caller polls, or sets the timer.
+    fn silence(&self, stack: &NetStack) {
+        let _one_at_a_time = self.switching.lock();
+        if !self.quiet.swap(true, Ordering::SeqCst) {
+            stack.set_receive_interrupts(false);
+        }
+    }
+
+    /// After packets were looked for by a CPU that does something else next: while another CPU sleeps, the next packet
+    /// must interrupt, so that it can be woken; otherwise packets are found at the next wait or tick.
+    fn settle(&self, stack: &NetStack) {
+        /// Packets may keep coming; then they are left to the tick.
+        const ROUNDS: usize = 4;
+        for _ in 0..ROUNDS {
+            if !thread::is_any_halted() {
+                break;
+            }
+            if !self.listen(stack) {
+                return;
+            }
+            stack.poll();
+        }
+        self.silence(stack);
+        self.arm();
+    }
 }
 
 fn init_tick() {
@@ -136,6 +172,7 @@ fn init_tick() {
         timer: Once::new(),
         armed: AtomicBool::new(false),
         quiet: AtomicBool::new(false),
+        switching: SpinLock::new(()),
     });
     let target: Weak<Tick> = Arc::downgrade(&tick);
     let _ = tick.timer.set(Timer::new(target));
@@ -145,13 +182,8 @@ fn init_tick() {
 /// Packets have arrived, or a full transmit queue has room. Called by the interrupt.
 fn on_receive(stack: &NetStack) {
     stack.poll();
-    // A CPU that sleeps must be woken by the next packet; otherwise the next ones are found without an interrupt.
-    if let Some(tick) = TICK.get()
-        && !thread::is_any_halted()
-    {
-        stack.set_receive_interrupts(false);
-        tick.quiet.store(true, Ordering::SeqCst);
-        tick.arm();
+    if let Some(tick) = TICK.get() {
+        tick.settle(stack);
     }
 }
 
@@ -206,31 +238,22 @@ fn poll() -> bool {
 
 /// A CPU goes to sleep: packets must interrupt again.
 fn arm() -> bool {
-    if let Some(tick) = TICK.get() {
-        tick.quiet.store(false, Ordering::SeqCst);
-    }
-    STACK
-        .get()
-        .is_some_and(|stack| stack.set_receive_interrupts(true))
+    let (Some(stack), Some(tick)) = (STACK.get(), TICK.get()) else {
+        return false;
+    };
+    tick.listen(stack)
 }
 
 /// A CPU begins to poll: packets need not interrupt.
 fn begin() {
-    if let (Some(stack), Some(tick)) = (STACK.get(), TICK.get())
-        && !tick.quiet.swap(true, Ordering::SeqCst)
-    {
-        stack.set_receive_interrupts(false);
+    if let (Some(stack), Some(tick)) = (STACK.get(), TICK.get()) {
+        tick.silence(stack);
     }
 }
 
-/// A CPU that polled runs a thread: packets interrupt again if that can wake another CPU, else they are found at the
-/// next wait or tick.
+/// A CPU that was idle runs a thread.
 fn end() {
-    if thread::is_any_halted() {
-        if arm() {
-            poll();
-        }
-    } else if let Some(tick) = TICK.get() {
-        tick.arm();
+    if let (Some(stack), Some(tick)) = (STACK.get(), TICK.get()) {
+        tick.settle(stack);
     }
 }

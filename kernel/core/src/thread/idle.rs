@@ -31,7 +31,7 @@ pub struct IdleHooks {
     pub arm: fn() -> bool,
     /// Switches the devices' interrupts off: a CPU polls them from now on.
     pub begin: fn(),
-    /// A CPU stops polling because it has something to run.
+    /// A CPU stops polling, or woke up, and runs something.
     pub end: fn(),
 }
 
@@ -67,7 +67,8 @@ pub(super) fn wait(me: usize) {
     }
     if !look_around(me) {
         sleep(me);
-    } else if let Some(hooks) = hooks {
+    }
+    if let Some(hooks) = hooks {
         (hooks.end)();
     }
     state.store(BUSY, Ordering::SeqCst);
@@ -112,12 +113,9 @@ fn sleep(me: usize) {
     let hooks = HOOKS.get();
     // First halted, then the devices' interrupts: whoever switches them off looks for halted CPUs first.
     scheduler::idle_state(me).store(HALTED, Ordering::SeqCst);
-    if hooks.is_some_and(|hooks| (hooks.arm)()) {
-        scheduler::idle_state(me).store(POLLING, Ordering::SeqCst);
-        return;
-    }
+    let arrived = hooks.is_some_and(|hooks| (hooks.arm)());
     // Interrupts are off: a wake-up from here on is an interrupt that ends the halt.
-    if !scheduler::has_work(me) && !scheduler::can_steal(me) {
+    if !arrived && !scheduler::has_work(me) && !scheduler::can_steal(me) {
         cpu::halt();
     }
     scheduler::idle_state(me).store(POLLING, Ordering::SeqCst);
