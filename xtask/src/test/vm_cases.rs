@@ -367,7 +367,7 @@ const fn server(
 }
 
 /// Servers in Go, C and Rust.
-pub(crate) const SERVERS: [Server; 5] = [
+pub(crate) const SERVERS: [Server; 6] = [
     server("Go server", "todo-go", &[], "/todos"),
     Server {
         machine: "q35",
@@ -382,6 +382,15 @@ pub(crate) const SERVERS: [Server; 5] = [
             "http_epoll",
             &["8080", "2"],
             "/bytes/100000",
+        )
+    },
+    Server {
+        vcpus: 2,
+        ..server(
+            "C server while all CPUs compute",
+            "busy_server",
+            &["8080", "3"],
+            "/",
         )
     },
     server("Rust tokio server", "tokio_http", &["8080"], "/"),
