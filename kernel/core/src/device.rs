@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a driver offers to the rest of the kernel.
 
+use crate::memory::Page;
 use crate::packet::{RxPacket, TxPacket};
 use crate::poll::PollSource;
 use crate::{PollEvents, Result};
@@ -58,6 +59,27 @@ pub trait CharDevice: Send + Sync {
 
     /// Notified when readiness changes.
     fn poll_source(&self) -> &PollSource;
+}
+
+/// A disk: an array of sectors of 512 bytes. All methods may be called on any CPU by several threads; they sleep until
+/// the device has answered, and poll for the answer before threads run.
+pub trait BlockDevice: Send + Sync {
+    /// Length in sectors.
+    fn sectors(&self) -> u64;
+
+    /// Whether the device refuses to be written.
+    fn is_read_only(&self) -> bool;
+
+    /// Fills whole pages from `sector` on, which lies on any sector. `EIO` if the device fails or the range leaves it.
+    fn read(&self, sector: u64, pages: &[Page]) -> Result<()>;
+
+    /// Writes whole pages from `sector` on. They must not change meanwhile if the content matters. It is on stable
+    /// storage after the next [`BlockDevice::flush`]. `EIO` as for reading, `EROFS` if it is read-only, `ENOSPC` if the
+    /// host has no room.
+    fn write(&self, sector: u64, pages: &[Page]) -> Result<()>;
+
+    /// Returns when everything written before this call is on stable storage. `EIO`.
+    fn flush(&self) -> Result<()>;
 }
 
 /// A source of random bytes.

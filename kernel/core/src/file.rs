@@ -12,7 +12,7 @@ use crate::Result;
 use crate::io::{IoDst, IoSrc};
 use crate::memory::Page;
 use crate::poll::PollSource;
-use crate::sync::SpinLock;
+use crate::sync::SleepLock;
 
 /// What `stat(2)` reports. Times are nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,8 +58,10 @@ pub struct DirEntry<'a> {
 
 /// An open object: regular file, directory, pipe end, socket, device, event source.
 ///
-/// No method sleeps: what would have to wait returns `EAGAIN`, and the system-call layer waits on the poll source. The
-/// defaults are what Linux answers for objects that do not have the operation.
+/// Nothing waits for an event of unknown duration: that returns `EAGAIN`, and the system-call layer waits on the poll
+/// source. Files on disks and shares may sleep until the device has answered, without heed of signals (decision 0010), in
+/// all methods but [`File::page`], [`File::poll`] and [`File::on_release`]; so callers hold no spin lock. The defaults are
+/// what Linux answers for objects that do not have the operation.
 pub trait File: Send + Sync + 'static {
     /// For access to the concrete type (sockets, epoll instances, inodes).
     fn as_any(&self) -> &dyn Any;
@@ -129,9 +131,17 @@ pub trait File: Send + Sync + 'static {
     }
 
     /// The page with bytes `index * 4096..` of the content, for `mmap(2)`. With `write` the caller will change it
-    /// through a shared mapping. `ENODEV` if the object cannot be mapped; `ENXIO` beyond the end (SIGBUS).
+    /// through a shared mapping. Called with the address space locked, so it does not sleep: `EAGAIN` if the content
+    /// must come from a device first, see [`File::fetch`]. `ENODEV` if the object cannot be mapped; `ENXIO` beyond the
+    /// end (SIGBUS).
     fn page(&self, _index: u64, _write: bool) -> Result<Page> {
         Err(Errno::ENODEV)
+    }
+
+    /// Brings the page that [`File::page`] did not have into memory, with what is likely to be asked for next. Sleeps
+    /// meanwhile. `EIO` if the device fails; another page may be gone again when this returns.
+    fn fetch(&self, _index: u64, _write: bool) -> Result<()> {
+        Err(Errno::EIO)
     }
 
     /// `getdents64(2)`: calls `emit` for each entry from `cursor` on until it returns `false` (that entry is not
@@ -144,7 +154,7 @@ pub trait File: Send + Sync + 'static {
         Err(Errno::ENOTDIR)
     }
 
-    /// The last descriptor of this open file description was closed.
+    /// The last descriptor of this open file description was closed. Must not sleep.
     fn on_release(&self) {}
 }
 
@@ -153,7 +163,7 @@ pub struct OpenFile {
     file: Arc<dyn File>,
     /// `O_ACCMODE` bits and status flags: `O_APPEND`, `O_NONBLOCK`, `O_DIRECT`, `O_PATH` ...
     flags: AtomicU32,
-    position: SpinLock<u64>,
+    position: SleepLock<u64>,
 }
 
 impl OpenFile {
@@ -167,7 +177,7 @@ impl OpenFile {
         Arc::new(Self {
             file,
             flags: AtomicU32::new(flags & !creation),
-            position: SpinLock::new(0),
+            position: SleepLock::new(0),
         })
     }
 
@@ -227,7 +237,7 @@ impl OpenFile {
 
     /// The position, to be read and changed by a transfer or `lseek(2)`.
     #[must_use]
-    pub fn position(&self) -> &SpinLock<u64> {
+    pub fn position(&self) -> &SleepLock<u64> {
         &self.position
     }
 

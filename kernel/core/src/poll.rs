@@ -98,6 +98,51 @@ impl PollSource {
         drop(removed); // outside the lock: dropping a waiter may run other code
     }
 
+    /// Sleeps until `ready` says yes, whatever signals come: for disks and locks, whose turn comes soon. `ready` is asked
+    /// first, and after each notification; it may be asked at any time. Before threads run it is asked over and over.
+    ///
+    /// Takes no part in the caller's own waiting: one who was between `prepare_to_wait` and `sleep_until` looks again.
+    pub fn wait(&self, ready: impl FnMut() -> bool) {
+        self.wait_as(false, ready);
+    }
+
+    /// As [`PollSource::wait`]; one notification wakes one of those who wait this way.
+    pub fn wait_exclusive(&self, ready: impl FnMut() -> bool) {
+        self.wait_as(true, ready);
+    }
+
+    #[cfg(target_os = "none")]
+    fn wait_as(&self, exclusive: bool, mut ready: impl FnMut() -> bool) {
+        use crate::thread;
+        if ready() {
+            return;
+        }
+        if thread::try_current().is_none() {
+            while !ready() {
+                coracle_arch::cpu::relax();
+            }
+            return;
+        }
+        let token = self.attach(thread::current_waiter(), PollEvents::IN, exclusive);
+        loop {
+            thread::prepare_to_wait();
+            if ready() {
+                break;
+            }
+            thread::sleep_uninterruptible();
+        }
+        self.detach(token);
+        // A notification meant for the caller's own wait may have been taken for ours.
+        thread::look_again();
+    }
+
+    #[cfg(not(target_os = "none"))]
+    fn wait_as(&self, _exclusive: bool, mut ready: impl FnMut() -> bool) {
+        while !ready() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Whether anybody waits.
     #[inline]
     #[must_use]

@@ -3,12 +3,14 @@
 //!
 //! Interrupts are off while kernel code runs, so a lock needs no interrupt-saving variant and is held for short,
 //! bounded work only. A CPU that waits serves TLB shootdowns meanwhile (`cpu::relax`), so holding a lock while waiting
-//! for another CPU to flush cannot deadlock. No lock is held across a sleep. A lock that is not to be had for many
+//! for another CPU to flush cannot deadlock. No such lock is held across a sleep. A lock that is not to be had for many
 //! seconds ends the kernel, with the place of the one who waits and what all CPUs do.
 //!
-//! Lock order (take from left to right, never back):
-//! file position -> file or socket -> network tables -> connection -> device queue -> address space -> run queue ->
-//! timer queue -> frame allocator -> heap -> console.
+//! A [`SleepLock`] is for work that may wait for a disk or a share (decision 0010): who finds it taken sleeps.
+//!
+//! Lock order (take from left to right, never back); the sleeping locks come before all that spin:
+//! file position -> file system or inode (sleeping) -> file or socket -> network tables -> connection -> device queue ->
+//! address space -> run queue -> timer queue -> frame allocator -> heap -> console.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -16,6 +18,10 @@ use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use coracle_arch::Patience;
+
+mod sleep_lock;
+
+pub use sleep_lock::{SleepGuard, SleepLock};
 
 /// A mutual-exclusion lock that spins.
 #[derive(Default)]

@@ -438,6 +438,28 @@ pub fn sleep_until(deadline_ns: Option<u64>) -> Wake {
     }
 }
 
+/// Sleeps until a wake-up, whatever signals are pending; returns at once if one came since [`prepare_to_wait`]. May
+/// return without one, so the caller looks at what it waits for.
+pub fn sleep_uninterruptible() {
+    let thread = current();
+    thread.state.store(BLOCKED, Ordering::SeqCst);
+    if thread.notified.load(Ordering::SeqCst)
+        && thread
+            .state
+            .compare_exchange(BLOCKED, RUNNING, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    {
+        return;
+    }
+    idle::flush();
+    scheduler::schedule();
+}
+
+/// Lets the next [`sleep_until`] return at once, unless [`prepare_to_wait`] comes first.
+pub fn look_again() {
+    current().notified.store(true, Ordering::SeqCst);
+}
+
 /// Says whether the call that is being interrupted may be restarted (`SA_RESTART`).
 pub fn set_restart(allowed: bool) {
     current().no_restart.store(!allowed, Ordering::Relaxed);

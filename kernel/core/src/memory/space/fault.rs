@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Making pages present.
 
+use alloc::sync::Arc;
 use core::ops::Range;
 
 use coracle_abi::convert::{u64_from, usize_from};
@@ -10,6 +11,7 @@ use coracle_arch::{mem_ops, paging};
 use super::{Area, Backing, Protection, SPACE, Space, is_plentiful, release_mapping, to_usize};
 use crate::Result;
 use crate::exit::{self, ExitReason};
+use crate::file::OpenFile;
 use crate::memory::Page;
 use crate::memory::frames::{self, Frame};
 use crate::sync::Once;
@@ -27,6 +29,37 @@ pub enum FaultError {
     OutOfMemory,
 }
 
+/// Why a page could not be made present under the lock.
+pub(super) enum Obstacle {
+    /// The access fails.
+    Fault(FaultError),
+    /// That page of the file must be fetched first.
+    Fetch {
+        file: Arc<OpenFile>,
+        index: u64,
+        write: bool,
+    },
+}
+
+impl From<FaultError> for Obstacle {
+    fn from(error: FaultError) -> Self {
+        Self::Fault(error)
+    }
+}
+
+impl Obstacle {
+    fn from_file(error: Errno, file: &Arc<OpenFile>, index: u64, write: bool) -> Self {
+        match error {
+            Errno::EAGAIN => Self::Fetch {
+                file: file.clone(),
+                index,
+                write,
+            },
+            _ => FaultError::from_file(error).into(),
+        }
+    }
+}
+
 /// Most pages that one fault brings in around the touched one.
 const AROUND: usize = 16;
 
@@ -36,10 +69,34 @@ const STACK_LIMIT: usize = 8 << 20;
 /// How far below the stack pointer of a growing area a touch may be; Linux has no limit since 5.0 but the area's gap.
 const STACK_GAP: usize = 256 * PAGE_SIZE;
 
-/// Handles a fault of the application at `address`.
+/// Handles a fault of the application at `address`. Sleeps if the page must come from a device.
 pub fn handle_fault(address: usize, write: bool, execute: bool) -> Result<(), FaultError> {
+    loop {
+        match try_fault(address, write, execute) {
+            Ok(()) => return Ok(()),
+            Err(Obstacle::Fault(error)) => return Err(error),
+            // No lock is held: meanwhile the mapping may change, which the next attempt sees.
+            Err(Obstacle::Fetch { file, index, write }) => file
+                .file()
+                .fetch(index, write)
+                .map_err(FaultError::from_file)?,
+        }
+    }
+}
+
+impl FaultError {
+    fn from_file(error: Errno) -> Self {
+        match error {
+            Errno::ENOMEM => Self::OutOfMemory,
+            _ => Self::BeyondEnd,
+        }
+    }
+}
+
+/// One attempt, which does not sleep.
+fn try_fault(address: usize, write: bool, execute: bool) -> Result<(), Obstacle> {
     if address < USER_START {
-        return Err(FaultError::NotMapped);
+        return Err(FaultError::NotMapped.into());
     }
     let page = address & !(PAGE_SIZE - 1);
     let mut space = SPACE.lock();
@@ -64,7 +121,7 @@ pub fn handle_fault(address: usize, write: bool, execute: bool) -> Result<(), Fa
         area.protection.contains(needed)
     };
     if !allowed {
-        return Err(FaultError::Forbidden);
+        return Err(FaultError::Forbidden.into());
     }
     let result = space.make_present(page, &range, &area, write);
     drop(space);
@@ -111,7 +168,7 @@ impl Space {
         range: &Range<usize>,
         area: &Area,
         write: bool,
-    ) -> Result<(), FaultError> {
+    ) -> Result<(), Obstacle> {
         if let Some(mapping) = paging::query(page) {
             if !write || mapping.access.write {
                 return Ok(()); // another CPU was faster
@@ -119,11 +176,11 @@ impl Space {
             return self.copy_on_write(page, range, area, mapping);
         }
         match &area.backing {
-            Backing::Anonymous => self.present_anonymous(page, range, area, write),
+            Backing::Anonymous => Ok(self.present_anonymous(page, range, area, write)?),
             Backing::File { file, offset } => {
-                self.present_file(page, range, area, write, file.file().as_ref(), *offset)
+                self.present_file(page, range, area, write, file, *offset)
             }
-            Backing::Kernel { page: content } => self
+            Backing::Kernel { page: content } => Ok(self
                 .map_page(
                     page,
                     content.clone(),
@@ -132,7 +189,7 @@ impl Space {
                         ..area.protection.access()
                     },
                 )
-                .map_err(|_| FaultError::OutOfMemory),
+                .map_err(|_| FaultError::OutOfMemory)?),
         }
     }
 
@@ -222,15 +279,15 @@ impl Space {
         range: &Range<usize>,
         area: &Area,
         write: bool,
-        file: &dyn crate::file::File,
+        file: &Arc<OpenFile>,
         offset: u64,
-    ) -> Result<(), FaultError> {
+    ) -> Result<(), Obstacle> {
         let index = |at: usize| (offset + u64_from(at - range.start)) / u64_from(PAGE_SIZE);
         let get = |at: usize, write: bool| {
-            file.page(index(at), write).map_err(|error| match error {
-                Errno::ENOMEM => FaultError::OutOfMemory,
-                _ => FaultError::BeyondEnd,
-            })
+            let index = index(at);
+            file.file()
+                .page(index, write)
+                .map_err(|error| Obstacle::from_file(error, file, index, write))
         };
         let access = area.protection.access();
         let content = get(page, write && area.shared)?;
@@ -240,16 +297,16 @@ impl Space {
                 write: access.write && write,
                 ..access
             };
-            return self
+            return Ok(self
                 .map_page(page, content, access)
-                .map_err(|_| FaultError::OutOfMemory);
+                .map_err(|_| FaultError::OutOfMemory)?);
         }
         if write {
             let copy = Page::zeroed().map_err(|_| FaultError::OutOfMemory)?;
             copy.copy_from(&content);
-            return self
+            return Ok(self
                 .map_page(page, copy, access)
-                .map_err(|_| FaultError::OutOfMemory);
+                .map_err(|_| FaultError::OutOfMemory)?);
         }
         let read_only = paging::Access {
             write: false,
@@ -279,7 +336,7 @@ impl Space {
         range: &Range<usize>,
         area: &Area,
         mut old: paging::Mapping,
-    ) -> Result<(), FaultError> {
+    ) -> Result<(), Obstacle> {
         let access = area.protection.access();
         if old.huge {
             // It was write-protected. Its frames belong to this mapping alone, so all of it can be written again, unless
@@ -308,7 +365,7 @@ impl Space {
                 let current = file
                     .file()
                     .page(index, true)
-                    .map_err(|_| FaultError::BeyondEnd)?;
+                    .map_err(|error| Obstacle::from_file(error, file, index, true))?;
                 if current != content {
                     paging::map(page, current.physical(), access)
                         .map_err(|_| FaultError::OutOfMemory)?;
