@@ -5,6 +5,7 @@
 mod bench;
 mod build;
 mod demo;
+mod erofs;
 mod fuzz;
 mod paths;
 mod setup;
@@ -33,6 +34,8 @@ usage: cargo xtask COMMAND
                   conns   100 connections at work beside NUMBER idle ones
                   soak    NUMBER requests without error, growth or decay
                   stall   NUMBER guests one after the other, none of which may stall
+  erofs FOLDER IMAGE
+                  the folder as a root image (EROFS)
   fuzz [TARGET [SECONDS]]
                   cargo-fuzz on one target, or on all in turn
   syscalls [--check]
@@ -62,6 +65,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["bench", "demo"] | ["demo"] => demo::run(demo::Who::Both),
         ["demo", "linux"] => demo::run(demo::Who::LinuxOnly),
         ["demo", "coracle"] => demo::run(demo::Who::CoracleOnly),
+        ["erofs", from, to] => erofs::write(from, to),
         ["fuzz"] => fuzz::run(None, None),
         ["fuzz", target] => fuzz::run(Some(target), None),
         ["fuzz", target, seconds] => fuzz::run(Some(target), Some(seconds)),

@@ -18,7 +18,7 @@ struct Tool {
 }
 
 /// What building and testing take, apart from Go.
-const TOOLS: [Tool; 7] = [
+const TOOLS: [Tool; 8] = [
     Tool {
         program: "gcc",
         package: "gcc",
@@ -38,6 +38,10 @@ const TOOLS: [Tool; 7] = [
     Tool {
         program: "ip",
         package: "iproute2",
+    },
+    Tool {
+        program: "fsck.erofs",
+        package: "erofs-utils",
     },
     Tool {
         program: "qemu-system-x86_64",

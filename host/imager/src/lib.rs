@@ -8,8 +8,11 @@
 pub mod bundle;
 pub mod config;
 pub mod cpio;
+pub mod erofs;
+pub mod folder;
 pub mod program;
 pub mod root;
+pub mod tree;
 
 pub use bundle::{Bundle, BundleError};
 pub use config::Config;
