@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The first program of the Linux VM that `cargo xtask demo` measures beside the unikernel. It does the least a Linux
-// machine needs before a service can run: mounts, kernel modules, one network interface. Then it becomes the service.
+// The first program of the Linux VM that `cargo xtask demo` and `bench apps` measure beside the unikernel. It does the
+// least a Linux machine needs before a service can run: mounts, kernel modules, one network interface. Then it becomes
+// the service.
 //
 // Arguments (from the kernel command line, after `--`): ADDRESS NETMASK GATEWAY PROGRAM.
 // Modules are those named, in load order, one path a line, in /modules/order.
+// If there is a file /command, the service lies in the root file system of the first disk and PROGRAM is ignored. The
+// file has strings that each end in NUL: working directory, number of arguments, arguments, environment.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -36,6 +39,15 @@ static void mount_at(const char *type, const char *where)
         die(where);
     if (mount(type, where, type, 0, NULL) < 0)
         die(where);
+}
+
+static void mount_all(void)
+{
+    mount_at("devtmpfs", "/dev");
+    mount_at("proc", "/proc");
+    mount_at("sysfs", "/sys");
+    mount_at("tmpfs", "/tmp");
+    mount_at("tmpfs", "/run");
 }
 
 // Standard streams on the console if the kernel has one, else on /dev/null.
@@ -116,6 +128,49 @@ static void configure_network(const char *address, const char *netmask, const ch
     close(fd);
 }
 
+// A file of strings that end in NUL, as a vector that ends in NULL.
+static char **strings(const char *path)
+{
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &status) < 0)
+        die(path);
+    char *text = malloc(status.st_size + 1);
+    char **vector = calloc(status.st_size + 1, sizeof *vector);
+    if (!text || !vector || read(fd, text, status.st_size) != status.st_size)
+        die(path);
+    close(fd);
+    size_t count = 0;
+    for (char *at = text; at < text + status.st_size; at += strlen(at) + 1)
+        vector[count++] = at;
+    return vector;
+}
+
+// Becomes the service that /command names, in the root file system of the first disk.
+static void become_service_on_disk(void)
+{
+    char **words = strings("/command");
+    if (!words[0] || !words[1])
+        die("/command");
+    int count = atoi(words[1]);
+    char **arguments = calloc(count + 1, sizeof *arguments);
+    if (!arguments)
+        die("memory");
+    memcpy(arguments, words + 2, count * sizeof *arguments);
+
+    if (mkdir("/root", 0755) < 0 && errno != EEXIST)
+        die("/root");
+    if (mount("/dev/vda", "/root", "ext4", MS_NOATIME, NULL) < 0)
+        die("/dev/vda");
+    if (chdir("/root") < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 || chdir("/") < 0)
+        die("/root");
+    mount_all();
+    if (chdir(words[0]) < 0)
+        die(words[0]);
+    execve(arguments[0], arguments, words + 2 + count);
+    die(arguments[0]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 5) {
@@ -126,13 +181,15 @@ int main(int argc, char **argv)
     open_streams();
     mount_at("proc", "/proc");
     mount_at("sysfs", "/sys");
-    mount_at("tmpfs", "/tmp");
     load_modules();
     configure_network(argv[1], argv[2], argv[3]);
 
     struct rlimit files = { 65536, 65536 };
     if (setrlimit(RLIMIT_NOFILE, &files) < 0)
         die("RLIMIT_NOFILE");
+    if (access("/command", F_OK) == 0)
+        become_service_on_disk();
+    mount_at("tmpfs", "/tmp");
     execl(argv[4], argv[4], (char *)NULL);
     die(argv[4]);
 }

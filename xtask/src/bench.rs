@@ -17,7 +17,7 @@ use crate::demo::{Bench, Who, load, table};
 use crate::{paths, setup, sh};
 
 /// The names, for messages.
-pub(crate) const NAMES: &str = "boot, memory, smp, conns, soak, stall";
+pub(crate) const NAMES: &str = "boot, memory, smp, conns, soak, stall, apps";
 
 /// Boots of `boot`, requests of `soak`, guests of `stall`, when no number is given.
 const BOOTS: u64 = 20;

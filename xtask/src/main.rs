@@ -2,6 +2,7 @@
 
 //! `cargo xtask`: what developers and CI do with the repository. Every command the README names ends here.
 
+mod apps;
 mod bench;
 mod build;
 mod demo;
@@ -34,6 +35,8 @@ usage: cargo xtask COMMAND
                   conns   100 connections at work beside NUMBER idle ones
                   soak    NUMBER requests without error, growth or decay
                   stall   NUMBER guests one after the other, none of which may stall
+  bench apps [APP...] [linux | coracle | both] [smp] [ROUNDS]
+                  known programs as unikernels beside a Linux VM with the same root file system
   erofs FOLDER IMAGE
                   the folder as a root image (EROFS)
   fuzz [TARGET [SECONDS]]
@@ -61,6 +64,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["build", "--dev"] => build::run(build::Flavour::Dev),
         ["test"] => test::all(),
         ["test", part, only @ ..] => test::part(part, only),
+        ["bench", "apps", rest @ ..] => apps::run(rest),
         ["bench", name, rest @ ..] if *name != "demo" => bench::run(name, rest),
         ["bench", "demo"] | ["demo"] => demo::run(demo::Who::Both),
         ["demo", "linux"] => demo::run(demo::Who::LinuxOnly),

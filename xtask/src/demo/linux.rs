@@ -22,26 +22,46 @@ const META_PACKAGES: [&str; 2] = ["linux-image-cloud-amd64", "linux-image-virtua
 /// What a virtio network card on virtio-mmio needs; dependencies are found in the modules themselves.
 const MODULES: [&str; 2] = ["virtio_mmio", "virtio_net"];
 
+/// What a disk needs beside them. The file system, ext4, is part of the kernel.
+const DISK_MODULE: &str = "virtio_blk";
+
 /// The kernel's parameters, chosen for the soonest boot and the most requests per second this kernel can reach.
 /// `console=` and `quiet`: no console, so that no time goes to a serial port. `tsc_early_khz` (added with the
 /// host's figure) and `tsc=reliable`: neither calibrate the clock nor fall back to a slow one. `mitigations=off`: no
 /// work against speculation between processes; there is one. `panic=-1`, `reboot=t`: end at once.
 const PARAMETERS: &str = "console= quiet loglevel=0 tsc=reliable no_timer_check mitigations=off random.trust_cpu=on panic=-1 reboot=t";
 
+/// What the Linux VM runs.
+pub(crate) enum LinuxService<'a> {
+    /// One static executable, which becomes a part of the initial file system.
+    Program(&'a Path),
+    /// A program in the root file system of a disk.
+    Disk {
+        /// An image with ext4. Guests write to it as if it were theirs; nothing of that is kept.
+        image: &'a Path,
+        workdir: &'a str,
+        arguments: &'a [String],
+        /// Variables as `NAME=VALUE`.
+        environment: &'a [String],
+    },
+}
+
 /// A Linux kernel with the initial file system for one service.
 pub(crate) struct Linux {
     pub(crate) kernel: PathBuf,
     pub(crate) initrd: PathBuf,
+    /// The image of the first disk, if there is one.
+    pub(crate) disk: Option<PathBuf>,
     /// As in `uname -r`.
     pub(crate) release: String,
     tsc_khz: u64,
 }
 
 impl Linux {
-    /// Fetches the kernel if the cache has none, and packs `service` into an initial file system.
-    pub(crate) fn prepare(service: &Path) -> Result<Linux> {
+    /// Fetches the kernel if the cache has none, and makes the initial file system for the service `name`.
+    pub(crate) fn prepare(name: &str, service: &LinuxService<'_>) -> Result<Linux> {
         let (kernel, release) = kernel()?;
-        let initrd = paths::build()?.join("linux-vm.initrd");
+        let initrd = paths::build()?.join(format!("linux-vm-{name}.initrd"));
         let folder = paths::cache()?.join("linux/unpacked");
         let init = paths::build()?.join("linux-vm-init");
         let source = paths::in_root("xtask/linux-vm/init.c");
@@ -58,19 +78,38 @@ impl Linux {
         archive.folder("dev");
         archive.folder("modules");
         let mut order = String::new();
-        for (name, content) in modules(&folder, &release)? {
+        let disk = match service {
+            LinuxService::Program(_) => None,
+            LinuxService::Disk { image, .. } => Some(image.to_path_buf()),
+        };
+        for (name, content) in modules(&folder, &release, disk.is_some())? {
             let path = format!("modules/{name}.ko");
             order += &format!("/{path}\n");
             archive.file(&path, 0o644, &content)?;
         }
         archive.file("modules/order", 0o644, order.as_bytes())?;
         archive.file("init", 0o755, &read(&init)?)?;
-        archive.file("service", 0o755, &read(service)?)?;
+        match service {
+            LinuxService::Program(path) => archive.file("service", 0o755, &read(path)?)?,
+            LinuxService::Disk {
+                workdir,
+                arguments,
+                environment,
+                ..
+            } => {
+                let count = arguments.len().to_string();
+                let words = [*workdir, &count].into_iter();
+                let rest = arguments.iter().chain(*environment).map(String::as_str);
+                let text: String = words.chain(rest).map(|word| format!("{word}\0")).collect();
+                archive.file("command", 0o644, text.as_bytes())?;
+            }
+        }
         fs::write(&initrd, archive.finish())
             .with_context(|| format!("write {}", initrd.display()))?;
         Ok(Linux {
             kernel,
             initrd,
+            disk,
             release,
             tsc_khz: tsc_khz(),
         })
@@ -89,15 +128,13 @@ impl Linux {
                 host,
                 guest,
                 guest_mac,
+                ..
             } => {
                 let netdev = format!("tap,id=net0,ifname={interface},script=no,downscript=no");
                 (*guest, *host, netdev, guest_mac.as_str())
             }
-            Link::User { port } => {
-                let netdev = format!(
-                    "user,id=net0,hostfwd=tcp:127.0.0.1:{port}-:{}",
-                    super::net::SERVICE_PORT
-                );
+            Link::User { host_port, port } => {
+                let netdev = format!("user,id=net0,hostfwd=tcp:127.0.0.1:{host_port}-:{port}");
                 (
                     Ipv4Addr::new(10, 0, 2, 15),
                     Ipv4Addr::new(10, 0, 2, 2),
@@ -142,6 +179,15 @@ impl Linux {
                 "-device",
                 &format!("virtio-net-device,netdev=net0,mac={mac}"),
             ]);
+        if let Some(disk) = &self.disk {
+            let drive = format!(
+                "id=root,if=none,format=raw,snapshot=on,cache=unsafe,file={}",
+                disk.display()
+            );
+            command
+                .args(["-drive", &drive])
+                .args(["-device", "virtio-blk-device,drive=root"]);
+        }
         command
     }
 }
@@ -222,7 +268,7 @@ fn depends(package: &str, prefix: &str) -> Option<String> {
 }
 
 /// The modules to load, uncompressed and in load order.
-fn modules(unpacked: &Path, release: &str) -> Result<Vec<(String, Vec<u8>)>> {
+fn modules(unpacked: &Path, release: &str, disk: bool) -> Result<Vec<(String, Vec<u8>)>> {
     let base = ["lib/modules", "usr/lib/modules"].map(|folder| unpacked.join(folder).join(release));
     let base = base
         .iter()
@@ -238,7 +284,7 @@ fn modules(unpacked: &Path, release: &str) -> Result<Vec<(String, Vec<u8>)>> {
         loadable: listed("modules.order")?,
     };
     let (mut seen, mut ordered) = (HashSet::new(), Vec::new());
-    for name in MODULES {
+    for name in MODULES.into_iter().chain(disk.then_some(DISK_MODULE)) {
         finder.add(name, &mut seen, &mut ordered)?;
     }
     Ok(ordered)

@@ -7,10 +7,10 @@
 
 pub(crate) mod figures;
 mod html;
-mod linux;
+pub(crate) mod linux;
 pub(crate) mod load;
 pub(crate) mod measure;
-mod net;
+pub(crate) mod net;
 pub(crate) mod platform;
 mod plot;
 pub(crate) mod probe;
@@ -24,8 +24,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use self::figures::{Figure, Samples};
-use self::linux::Linux;
+use self::linux::{Linux, LinuxService};
 use self::platform::{Accel, Machine, Platform};
+use self::probe::Ready;
 use crate::build::{self, Flavour};
 use crate::{paths, setup, sh};
 
@@ -39,6 +40,8 @@ const SMP_ROUNDS: u32 = 2;
 const SMP_CONNECTIONS: u32 = 40;
 /// Length of one run of load, seconds.
 const LOAD_SECONDS: u32 = 3;
+/// The port the service listens on.
+const SERVICE_PORT: u16 = 8080;
 /// Memory of both guests, MiB.
 const MEMORY_MIB: u32 = 256;
 
@@ -98,7 +101,7 @@ impl Bench {
     /// Prepares networks and images.
     pub(crate) fn prepare(who: Who) -> Result<Bench> {
         let service = paths::build()?.join("todo-go");
-        let [linux_link, coracle_link] = net::links(["l", "c"])?;
+        let [linux_link, coracle_link] = net::links(["l", "c"], SERVICE_PORT)?;
         let network = linux_link.description();
         let accel = if who == Who::LinuxOnly {
             Accel::Tcg
@@ -107,10 +110,20 @@ impl Bench {
         };
         let mut platforms = Vec::new();
         if who != Who::CoracleOnly {
-            platforms.push(Platform::Linux(Linux::prepare(&service)?, linux_link));
+            let linux = Linux::prepare("todo-go", &LinuxService::Program(&service))?;
+            platforms.push(Platform::linux(
+                linux,
+                linux_link,
+                Ready::Http(measure::PATH),
+            ));
         }
         if who != Who::LinuxOnly {
-            platforms.push(Platform::Coracle(coracle_link));
+            let run = vec![service.into_os_string()];
+            platforms.push(Platform::coracle(
+                run,
+                coracle_link,
+                Ready::Http(measure::PATH),
+            ));
         }
         Ok(Bench {
             platforms,

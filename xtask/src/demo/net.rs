@@ -10,9 +10,6 @@ use anyhow::{Context, Result, bail};
 
 use crate::sh;
 
-/// The port the service listens on.
-pub(crate) const SERVICE_PORT: u16 = 8080;
-
 /// One guest's attachment to the host. A TAP interface is removed when this is dropped.
 pub(crate) enum Link {
     /// A TAP interface; host and guest have an address in one /24.
@@ -21,17 +18,19 @@ pub(crate) enum Link {
         host: Ipv4Addr,
         guest: Ipv4Addr,
         guest_mac: String,
+        /// The port the service listens on.
+        port: u16,
     },
-    /// QEMU's user-mode network with one forwarded port of the host's loopback address.
-    User { port: u16 },
+    /// QEMU's user-mode network: `host_port` of the host's loopback address is forwarded to the service's `port`.
+    User { host_port: u16, port: u16 },
 }
 
 impl Link {
     /// Where the host reaches the service.
     pub(crate) fn service(&self) -> SocketAddr {
         match self {
-            Link::Tap { guest, .. } => (*guest, SERVICE_PORT).into(),
-            Link::User { port } => (Ipv4Addr::LOCALHOST, *port).into(),
+            Link::Tap { guest, port, .. } => (*guest, *port).into(),
+            Link::User { host_port, .. } => (Ipv4Addr::LOCALHOST, *host_port).into(),
         }
     }
 
@@ -54,17 +53,20 @@ impl Drop for Link {
     }
 }
 
-/// One link of a kind for each of `names`, which are a letter or two long.
-pub(crate) fn links<const N: usize>(names: [&str; N]) -> Result<[Link; N]> {
+/// One link of a kind for each of `names`, which are a letter or two long, to a service on `port`.
+pub(crate) fn links<const N: usize>(names: [&str; N], port: u16) -> Result<[Link; N]> {
     let may_tap = rustix::process::geteuid().is_root()
         && Path::new("/dev/net/tun").exists()
         && sh::installed("ip");
     let mut links = Vec::with_capacity(N);
     for name in names {
         links.push(if may_tap {
-            tap(name)?
+            tap(name, port)?
         } else {
-            Link::User { port: free_port()? }
+            Link::User {
+                host_port: free_port()?,
+                port,
+            }
         });
     }
     links
@@ -72,7 +74,7 @@ pub(crate) fn links<const N: usize>(names: [&str; N]) -> Result<[Link; N]> {
         .map_err(|_| anyhow::anyhow!("one link for each name"))
 }
 
-fn tap(name: &str) -> Result<Link> {
+fn tap(name: &str, port: u16) -> Result<Link> {
     // An interface name has at most 15 characters.
     let interface = format!("cor{}{name}", std::process::id());
     let subnet = free_subnet()?;
@@ -89,6 +91,7 @@ fn tap(name: &str) -> Result<Link> {
         host,
         guest,
         guest_mac: guest_mac.clone(),
+        port,
     };
     ip(&["address", "add", &format!("{host}/24"), "dev", &interface])?;
     ip(&["link", "set", &interface, "up"])?;

@@ -2,6 +2,7 @@
 
 //! What is compared: the same program in a Linux VM and as a unikernel, started the same way.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::linux::Linux;
 use super::net::Link;
-use super::probe;
+use super::probe::{self, Ready};
 use crate::{paths, sh};
 
 /// Units of time in /proc/PID/stat, a second (`USER_HZ`, 100 on x86-64).
@@ -63,33 +64,56 @@ pub(crate) struct Machine {
 }
 
 /// A way to run the service.
-pub(crate) enum Platform {
-    Linux(Linux, Link),
-    Coracle(Link),
+pub(crate) struct Platform {
+    kind: Kind,
+    link: Link,
+    ready: Ready,
+}
+
+enum Kind {
+    Linux(Linux),
+    /// What `coracle run` is told to run: an executable, a folder or an image, then arguments.
+    Coracle(Vec<OsString>),
 }
 
 impl Platform {
-    /// The name in reports.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Platform::Linux(..) => "Linux VM",
-            Platform::Coracle(..) => "Coracle",
+    /// A Linux VM.
+    pub(crate) fn linux(linux: Linux, link: Link, ready: Ready) -> Platform {
+        Platform {
+            kind: Kind::Linux(linux),
+            link,
+            ready,
         }
     }
 
-    fn link(&self) -> &Link {
-        match self {
-            Platform::Linux(_, link) | Platform::Coracle(link) => link,
+    /// A unikernel. `run`: what the command `coracle run` is told to run, an executable, a folder or an image, then
+    /// arguments.
+    pub(crate) fn coracle(run: Vec<OsString>, link: Link, ready: Ready) -> Platform {
+        Platform {
+            kind: Kind::Coracle(run),
+            link,
+            ready,
+        }
+    }
+
+    /// The name in reports.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Linux(_) => "Linux VM",
+            Kind::Coracle(_) => "Coracle",
         }
     }
 
     /// The kernel's file, and what is handed to the VMM beside it: the initial file system, or the boot ROM and the
     /// parts of the boot bundle.
     pub(crate) fn files(&self, machine: Machine) -> Result<(PathBuf, Vec<PathBuf>)> {
-        match self {
-            Platform::Linux(linux, _) => Ok((linux.kernel.clone(), vec![linux.initrd.clone()])),
-            Platform::Coracle(link) => {
-                let parts = boot_files(&dry_run(machine, link)?);
+        match &self.kind {
+            Kind::Linux(linux) => {
+                let rest = [Some(linux.initrd.clone()), linux.disk.clone()];
+                Ok((linux.kernel.clone(), rest.into_iter().flatten().collect()))
+            }
+            Kind::Coracle(run) => {
+                let parts = boot_files(&dry_run(machine, &self.link, run)?);
                 if parts.is_empty() {
                     bail!("`coracle run --dry-run` names no boot bundle");
                 }
@@ -100,13 +124,13 @@ impl Platform {
 
     /// How it is run: the VMM's command line and what made it so.
     pub(crate) fn about(&self, machine: Machine) -> Result<Value> {
-        Ok(match self {
-            Platform::Linux(linux, link) => json!({
+        Ok(match &self.kind {
+            Kind::Linux(linux) => json!({
                 "kernel": format!("{} as the distribution ships it; the first program is xtask/linux-vm/init.c", linux.release),
-                "command": sh::shown(&linux.command(machine, link)),
+                "command": sh::shown(&linux.command(machine, &self.link)),
             }),
-            Platform::Coracle(link) => {
-                json!({ "kernel": "build/coracle-kernel, started by `coracle run`; the time of that command is part of the boot", "command": dry_run(machine, link)? })
+            Kind::Coracle(run) => {
+                json!({ "kernel": "build/coracle-kernel, started by `coracle run`; the time of that command is part of the boot", "command": dry_run(machine, &self.link, run)? })
             }
         })
     }
@@ -114,12 +138,13 @@ impl Platform {
     /// Starts the service and waits for its first answer, at most `limit`.
     pub(crate) fn boot(&self, machine: Machine, limit: Duration) -> Result<Booted> {
         let started = Instant::now();
-        let mut instance = match self {
-            Platform::Linux(linux, link) => Instance::linux(linux, machine, link)?,
-            Platform::Coracle(link) => Instance::coracle(machine, link)?,
+        let mut instance = match &self.kind {
+            Kind::Linux(linux) => Instance::linux(linux, machine, &self.link)?,
+            Kind::Coracle(run) => Instance::coracle(machine, &self.link, run)?,
         };
-        let service = self.link().service();
-        let answer = probe::first_answer(service, "/todos", started + limit, || instance.ended());
+        let service = self.link.service();
+        let answer =
+            probe::first_answer(service, &self.ready, started + limit, || instance.ended());
         let took = started.elapsed();
         match answer {
             Ok(answer) => {
@@ -146,6 +171,15 @@ impl Platform {
             }
         }
     }
+}
+
+/// Memory of a VMM that is resident, MB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResidentMemory {
+    /// Of the guest's memory.
+    pub(crate) guest_mb: f64,
+    /// All other: the VMM's code and data, and the code it translates for the guest.
+    pub(crate) vmm_mb: f64,
 }
 
 /// A running service that has answered.
@@ -181,7 +215,7 @@ impl Instance {
         })
     }
 
-    fn coracle(machine: Machine, link: &Link) -> Result<Instance> {
+    fn coracle(machine: Machine, link: &Link, run: &[OsString]) -> Result<Instance> {
         use std::sync::atomic::{AtomicU32, Ordering};
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
@@ -190,9 +224,7 @@ impl Instance {
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
         let mut command = coracle_run(machine, link)?;
-        command
-            .args(["-d", "--name", &name])
-            .arg(paths::build()?.join("todo-go"));
+        command.args(["-d", "--name", &name]).args(run);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -300,6 +332,22 @@ impl Instance {
         Ok((user + system) / CLOCK_TICKS)
     }
 
+    /// The memory that is resident now, MB: what the guest has touched of its own, and the rest of the VMM. The guest's
+    /// memory is found by its size, as most of it is one anonymous mapping; the files mapped into it (the boot bundle)
+    /// by their folder.
+    pub(crate) fn guest_memory_mb(&self, memory_mib: u32) -> Result<ResidentMemory> {
+        let pid = self.vmm.context("the VMM is not known")?;
+        let path = format!("/proc/{pid}/smaps");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("read {path}: did the VMM end?"))?;
+        let (guest_kib, all_kib) = resident_kib(&text, u64::from(memory_mib) * 1024);
+        let mb = |kib: u64| -> Result<f64> { Ok(f64::from(u32::try_from(kib)?) * 1024.0 / 1e6) };
+        Ok(ResidentMemory {
+            guest_mb: mb(guest_kib)?,
+            vmm_mb: mb(all_kib - guest_kib)?,
+        })
+    }
+
     fn status_mb(&self, field: &str) -> Result<f64> {
         let pid = self.vmm.context("the VMM is not known")?;
         let path = format!("/proc/{pid}/status");
@@ -347,6 +395,7 @@ pub(crate) fn coracle_run(machine: Machine, link: &Link) -> Result<std::process:
             host,
             guest,
             guest_mac,
+            ..
         } => {
             format!("tap={interface},ip={guest}/24,gw={host},mac={guest_mac}")
         }
@@ -366,21 +415,16 @@ pub(crate) fn coracle_run(machine: Machine, link: &Link) -> Result<std::process:
         &vcpus,
     ])?;
     command.args(["--network", &network]);
-    if let Link::User { port } = link {
-        command.args([
-            "-p",
-            &format!("127.0.0.1:{port}:{}", super::net::SERVICE_PORT),
-        ]);
+    if let Link::User { host_port, port } = link {
+        command.args(["-p", &format!("127.0.0.1:{host_port}:{port}")]);
     }
     Ok(command)
 }
 
 /// The VMM's command line for the service as a unikernel; its boot bundle has been written.
-fn dry_run(machine: Machine, link: &Link) -> Result<String> {
+fn dry_run(machine: Machine, link: &Link, run: &[OsString]) -> Result<String> {
     let mut command = coracle_run(machine, link)?;
-    command
-        .arg("--dry-run")
-        .arg(paths::build()?.join("todo-go"));
+    command.arg("--dry-run").args(run);
     Ok(sh::output(&mut command)?.trim().to_owned())
 }
 
@@ -416,6 +460,31 @@ pub(crate) fn accelerator() -> Result<Accel> {
     })
 }
 
+/// Resident memory in the text of `/proc/PID/smaps`, KiB: that of the guest and all of it. To the guest belong mappings
+/// of at least half its memory, and those of a boot bundle or root file.
+fn resident_kib(smaps: &str, memory_kib: u64) -> (u64, u64) {
+    let (mut guest, mut all, mut of_guest) = (0, 0, false);
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let kib = || words.get(1).and_then(|number| number.parse::<u64>().ok());
+        match words.first() {
+            Some(&"Size:") => of_guest |= kib().is_some_and(|size| size >= memory_kib / 2),
+            Some(&"Rss:") => {
+                let rss = kib().unwrap_or(0);
+                all += rss;
+                guest += if of_guest { rss } else { 0 };
+            }
+            // The first line of a mapping: addresses, permissions, offset, device, inode, path.
+            Some(first) if !first.ends_with(':') => {
+                let path = words.get(5).copied().unwrap_or_default();
+                of_guest = path.ends_with(".cpio") || path.contains("/coracle/roots/");
+            }
+            _ => {}
+        }
+    }
+    (guest, all)
+}
+
 /// The VMM's process id in the output of `coracle inspect`.
 fn find_pid(document: &Value) -> Option<u64> {
     let instance = document
@@ -426,7 +495,17 @@ fn find_pid(document: &Value) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{boot_files, find_pid};
+    use super::{boot_files, find_pid, resident_kib};
+
+    #[test]
+    fn memory_of_the_guest_is_told_from_that_of_the_vmm() {
+        let smaps = "\
+55aa-55bb r-xp 00000000 fe:01 42 /usr/bin/qemu-system-x86_64\nSize: 9000 kB\nRss: 100 kB\nVmFlags: rd\n\
+7f00-7f11 rw-p 00000000 00:00 0\nSize: 262144 kB\nRss: 5000 kB\n\
+7f22-7f33 rw-p 00000000 fe:01 7 /a/bundle.cpio\nSize: 8000 kB\nRss: 30 kB\n\
+7f44-7f55 rw-p 00000000 00:00 0\nSize: 65536 kB\nRss: 2000 kB\n";
+        assert_eq!(resident_kib(smaps, 262_144), (5030, 7130));
+    }
 
     #[test]
     fn boot_files_are_found_in_both_ways_to_boot() {

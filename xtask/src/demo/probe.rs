@@ -24,19 +24,35 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Asks for `path` about every millisecond until a complete answer with status 200 has come; returns its body.
+/// What shows that a service is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ready {
+    /// `GET` of this path is answered with status 200.
+    Http(&'static str),
+    /// These bytes, sent on a new connection, are answered with bytes that begin so.
+    Says {
+        ask: &'static str,
+        answer: &'static str,
+    },
+}
+
+/// Asks about every millisecond until a complete answer has come; returns it, of HTTP the body.
 ///
 /// # Errors
 /// When `deadline` passes, when `gone` says that the guest ended, or on Ctrl-C.
 pub(crate) fn first_answer(
     service: SocketAddr,
-    path: &str,
+    ready: &Ready,
     deadline: Instant,
     mut gone: impl FnMut() -> Option<String>,
 ) -> Result<String> {
     loop {
-        let refused = match get(service, path) {
-            Ok(body) => return Ok(body),
+        let asked = match ready {
+            Ready::Http(path) => get(service, path),
+            Ready::Says { ask, answer } => say(service, ask, answer),
+        };
+        let refused = match asked {
+            Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         sh::check_interrupt()?;
@@ -53,6 +69,19 @@ pub(crate) fn first_answer(
 /// One request on a connection of its own.
 fn get(service: SocketAddr, path: &str) -> Result<String> {
     Client::connect(service, CONNECT_LIMIT)?.get(path)
+}
+
+/// One question in a protocol of lines, on a connection of its own.
+fn say(service: SocketAddr, ask: &str, answer: &str) -> Result<String> {
+    let mut stream = Client::connect(service, CONNECT_LIMIT)?.stream;
+    stream.write_all(ask.as_bytes()).context("send")?;
+    let mut bytes = vec![0; answer.len()];
+    stream.read_exact(&mut bytes).context("read the answer")?;
+    let said = String::from_utf8_lossy(&bytes).into_owned();
+    if said != answer {
+        bail!("the answer was `{said}`, wanted `{answer}`");
+    }
+    Ok(said)
 }
 
 /// One connection that is kept between requests.

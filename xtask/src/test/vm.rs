@@ -13,7 +13,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::guest::{Guests, Job, in_parallel};
 use super::report::Report;
 use super::vm_cases::{CASES, Case, SERVERS, Server};
-use crate::demo::{load, probe};
+use crate::demo::load;
+use crate::demo::probe::{self, Ready};
 use crate::{paths, setup, sh};
 
 /// The most one guest may take.
@@ -172,7 +173,8 @@ fn serve(guests: &Guests, server: &Server) -> Result<()> {
                 None
             }
         };
-        probe::first_answer(service, path, Instant::now() + BOOT_LIMIT, gone)?;
+        let ready = Ready::Http(path);
+        probe::first_answer(service, &ready, Instant::now() + BOOT_LIMIT, gone)?;
         let load = load::wrk(service, path, 10, 1)?;
         if load.errors > 0 || load.requests == 0 {
             bail!("{} errors beside {} answers", load.errors, load.requests);
