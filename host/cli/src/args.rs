@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Show the counters of a running guest
     Stats(StatsArgs),
+    /// Say whether a program can run as a unikernel, without running it
+    Check(CheckArgs),
     /// Say what this machine lacks, and the line that repairs it
     Doctor,
     /// List the system calls and how much of each works
@@ -222,6 +224,30 @@ pub(crate) struct StatsArgs {
     pub(crate) output: Format,
     /// Name of the instance
     pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "coracle check [OPTIONS] ELF|DIR [ARGS]...",
+    after_help = "Exit codes: 0 it fits, 1 part of it may fail, 2 it cannot run, 125 an error of coracle, 127 not found."
+)]
+pub(crate) struct CheckArgs {
+    /// Show where each finding comes from, the libraries, and every system call in reach
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// How the answer is written; name is the verdict alone
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+    /// A variable of the environment, NAME=VALUE: PATH and LD_LIBRARY_PATH count
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// An executable, or a folder and the program in it, with arguments
+    #[arg(
+        value_name = "ELF|DIR [ARGS]",
+        required = true,
+        trailing_var_arg = true
+    )]
+    pub(crate) command: Vec<String>,
 }
 
 /// How much of a system call works.

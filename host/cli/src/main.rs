@@ -6,6 +6,7 @@
 
 mod args;
 mod bundle;
+mod check;
 mod config;
 mod detach;
 mod doctor;
@@ -61,6 +62,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Wait(args) => lifecycle::wait(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Stats(args) => stats::stats(&args),
+        Command::Check(args) => check::check(&args),
         Command::Doctor => doctor::doctor(),
         Command::Syscalls(args) => syscalls::syscalls(&args),
         Command::Config(args) => config::show(&args),
