@@ -18,10 +18,18 @@ struct Tool {
 }
 
 /// What building and testing take, apart from Go.
-const TOOLS: [Tool; 8] = [
+const TOOLS: &[Tool] = &[
     Tool {
         program: "gcc",
         package: "gcc",
+    },
+    Tool {
+        program: "g++",
+        package: "g++",
+    },
+    Tool {
+        program: "musl-gcc",
+        package: "musl-tools",
     },
     Tool {
         program: "make",

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::dynamic;
 use super::guest::{Guests, Job, in_parallel};
 use super::report::Report;
 use super::vm_cases::{CASES, Case, SERVERS, Server};
@@ -42,6 +43,7 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
     for server in SERVERS.iter().filter(|server| wanted(server.name)) {
         report.step(&format!("vm {}", server.name), || serve(&guests, server))?;
     }
+    dynamic::run(report, &guests, &folder()?, wanted)?;
     let others: [(&str, Test); 8] = [
         ("random numbers differ in each boot", random_differs),
         ("UDP echo", udp_echo),
