@@ -59,6 +59,18 @@ const TOOLS: &[Tool] = &[
         program: "wrk",
         package: "wrk",
     },
+    Tool {
+        program: "npm",
+        package: "npm",
+    },
+    Tool {
+        program: "javac",
+        package: "default-jdk-headless",
+    },
+    Tool {
+        program: "mvn",
+        package: "maven",
+    },
 ];
 
 /// The C library's headers and archive, for the static test programs.

@@ -117,7 +117,25 @@ fn check(report: &mut Report) -> Result<()> {
             sh_step(sh::cmd(&go, ["vet", "./..."]).current_dir(paths::in_root(module)))
         })
     })?;
+    report.step("format and lints: JavaScript", || {
+        npm(&["ci", "--silent"])?;
+        npm(&["run", "--silent", "check"])
+    })?;
+    report.step("format: Java", || mvn(&["spotless:check"]))?;
     Ok(())
+}
+
+/// `npm` on the service in JavaScript.
+fn npm(args: &[&str]) -> Result<()> {
+    let folder = paths::in_root("apps/todo-node");
+    sh_step(sh::cmd("npm", args.iter().copied()).current_dir(folder))
+}
+
+/// `mvn` on the service in Java, whose build has the compiler's lints.
+fn mvn(args: &[&str]) -> Result<()> {
+    let folder = paths::in_root("apps/todo-java");
+    let args = ["--quiet", "--batch-mode"].iter().chain(args).copied();
+    sh_step(sh::cmd("mvn", args).current_dir(folder))
 }
 
 /// Unit tests on the host.
@@ -144,6 +162,11 @@ fn unit(report: &mut Report) -> Result<()> {
     report.step("unit tests: Go", || {
         sh_step(sh::cmd(&go, ["test", "./..."]).current_dir(paths::in_root("apps/todo-go")))
     })?;
+    report.step("unit tests: JavaScript", || {
+        npm(&["ci", "--silent"])?;
+        npm(&["test", "--silent"])
+    })?;
+    report.step("unit tests: Java", || mvn(&["package"]))?;
     Ok(())
 }
 
