@@ -119,11 +119,6 @@ const HUGE_ALIGN: usize = 2 << 20;
 /// `MAP_32BIT` of x86-64.
 const MAP_32BIT: u32 = 0x40;
 
-/// After a file became shorter: what is mapped of it behind its end faults again.
-pub(crate) fn forget_beyond(metadata: &coracle_core::file::Metadata) {
-    space::forget_beyond(metadata);
-}
-
 /// `munmap(2)`
 pub(crate) fn munmap(at: usize, len: usize) -> Result<usize> {
     space::unmap(at, len).map(|()| 0)

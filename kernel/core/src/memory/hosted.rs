@@ -13,6 +13,12 @@ pub fn fault_in(_address: usize, _write: bool) -> Result<()> {
     Err(Errno::EFAULT)
 }
 
+/// There are no mappings under host tests.
+pub fn forget_beyond(_content: usize, _size_bytes: u64) {}
+
+/// There are no mappings under host tests.
+pub fn replace_page(_content: usize, _index: u64, _old: &super::Page) {}
+
 /// The address a device would use for kernel memory; the same number under host tests.
 #[must_use]
 pub fn physical_address(at: *const u8) -> u64 {

@@ -10,7 +10,7 @@ pub use page::Page;
 #[cfg(not(target_os = "none"))]
 mod hosted;
 #[cfg(not(target_os = "none"))]
-pub use hosted::{fault_in, physical_address};
+pub use hosted::{fault_in, forget_beyond, physical_address, replace_page};
 
 #[cfg(target_os = "none")]
 mod frames;
@@ -32,7 +32,7 @@ pub use init::{add_low_memory, init, low_memory, static_page};
 #[cfg(target_os = "none")]
 pub use kernel_map::{STACK_SIZE, Stack, map_device};
 #[cfg(target_os = "none")]
-pub use space::fault_in;
+pub use space::{fault_in, forget_beyond, replace_page};
 
 /// The address a device uses for kernel memory. Panics for memory that is not physically contiguous (kernel stacks).
 #[cfg(target_os = "none")]

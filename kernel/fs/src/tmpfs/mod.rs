@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The file system in memory: root, `/dev`, `/tmp`, `/dev/shm` and memfd_create(2).
+//! The file system in memory: root, `/dev`, `/tmp`, `/dev/shm` and memfd_create(2). The root may lie above a read-only
+//! file system, whose files it shows and changes in memory ([`TmpFs::over`]).
 //!
 //! Changes of the tree (create, link, unlink, rename) are serialised by one lock per file system; look-ups take only
 //! the lock of their directory.
 
+mod base;
 mod content;
 mod directory;
 mod file;
+mod lower;
+mod names;
 mod node;
 
-pub use content::StaticBytes;
+pub use base::StaticBytes;
 pub use node::Node;
 
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use coracle_abi::convert::usize_from;
 use coracle_abi::raw::general as g;
-use coracle_core::sync::SpinLock;
+use coracle_core::sync::SleepLock;
 
 use crate::vfs::{FileSystem, FsStatus, Inode, NewKind, NewNode};
 use crate::{Errno, Result};
+use base::Base;
 use content::Space;
+use lower::Lower;
 
 /// What all nodes of one file system share.
 struct Shared {
@@ -29,13 +36,27 @@ struct Shared {
     space: Arc<Space>,
     next_inode: AtomicU64,
     /// Held while names change.
-    tree: SpinLock<()>,
+    tree: SleepLock<()>,
+    lower: Option<Lower>,
 }
 
 /// A file system in memory.
 pub struct TmpFs {
     shared: Arc<Shared>,
     root: Arc<Node>,
+}
+
+impl Shared {
+    fn new(limit_bytes: u64, lower: Option<Lower>) -> Arc<Self> {
+        let first = lower.as_ref().map_or(1, |_| lower::FIRST_OWN_NUMBER);
+        Arc::new(Self {
+            device: next_device(),
+            space: Space::new(limit_bytes),
+            next_inode: AtomicU64::new(first),
+            tree: SleepLock::new(()),
+            lower,
+        })
+    }
 }
 
 static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
@@ -50,12 +71,7 @@ impl TmpFs {
     /// `mode`. More content gives `ENOSPC`.
     #[must_use]
     pub fn new(limit_bytes: u64, mode: u32) -> Arc<Self> {
-        let shared = Arc::new(Shared {
-            device: next_device(),
-            space: Space::new(limit_bytes),
-            next_inode: AtomicU64::new(1),
-            tree: SpinLock::new(()),
-        });
+        let shared = Shared::new(limit_bytes, None);
         let root = Node::new(
             &shared,
             &NewNode {
@@ -67,6 +83,16 @@ impl TmpFs {
             None,
         );
         Arc::new(Self { shared, root })
+    }
+
+    /// A file system that shows what `lower` has and keeps all changes in memory, at most `limit_bytes` of content.
+    /// Nobody else may change `lower` meanwhile. Errors are those of reading its root.
+    pub fn over(lower: &dyn FileSystem, limit_bytes: u64) -> Result<Arc<Self>> {
+        // A name in the cache costs some hundred bytes.
+        let names = usize_from(limit_bytes / (64 << 10)).clamp(256, 4096);
+        let shared = Shared::new(limit_bytes, Some(Lower::new(names)));
+        let root = Node::over(&shared, lower.root(), None)?;
+        Ok(Arc::new(Self { shared, root }))
     }
 
     /// A regular file without a name, as for memfd_create(2).
@@ -85,7 +111,7 @@ impl TmpFs {
         content: StaticBytes,
     ) -> Result<Arc<Node>> {
         let directory = self.own(directory)?;
-        let file = Node::new(&self.shared, node, Some(content));
+        let file = Node::new(&self.shared, node, Some(Base::Static(content)));
         directory.insert_new(name, &file)?;
         Ok(file)
     }
@@ -101,7 +127,11 @@ impl TmpFs {
 
 impl FileSystem for TmpFs {
     fn type_name(&self) -> &'static str {
-        "tmpfs"
+        if self.shared.lower.is_some() {
+            "overlay"
+        } else {
+            "tmpfs"
+        }
     }
 
     fn root(&self) -> Arc<dyn Inode> {
@@ -110,7 +140,11 @@ impl FileSystem for TmpFs {
 
     fn status(&self) -> FsStatus {
         FsStatus {
-            magic: g::TMPFS_MAGIC,
+            magic: if self.shared.lower.is_some() {
+                g::OVERLAYFS_SUPER_MAGIC
+            } else {
+                g::TMPFS_MAGIC
+            },
             block_bytes: 4096,
             blocks: self.shared.space.limit(),
             free_blocks: self.shared.space.free(),
@@ -118,11 +152,6 @@ impl FileSystem for TmpFs {
             free_inodes: 0,
         }
     }
-}
-
-/// A weak reference to nothing, before a directory is entered somewhere.
-fn nowhere() -> Weak<Node> {
-    Weak::new()
 }
 
 #[cfg(test)]

@@ -9,12 +9,15 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use coracle_abi::convert::u64_from;
 use coracle_abi::raw::general as g;
 use coracle_core::file::{File, Metadata};
+use coracle_core::memory;
 use coracle_core::sync::{Once, SpinLock};
 use coracle_core::time;
 
 use super::Shared;
-use super::content::{Content, StaticBytes};
+use super::base::{Base, Step, Stop};
+use super::content::Content;
 use super::directory::Directory;
+use super::lower::Origin;
 use crate::pipe::Pipe;
 use crate::vfs::{AttributeChange, Inode, Kind, NewKind, NewNode, Rename};
 use crate::{Errno, Result};
@@ -24,24 +27,26 @@ const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 /// An object in memory.
 pub struct Node {
-    me: Weak<Node>,
-    fs: Arc<Shared>,
+    pub(super) me: Weak<Node>,
+    pub(super) fs: Arc<Shared>,
     pub(super) number: u64,
     pub(super) kind: Kind,
-    attributes: SpinLock<Attributes>,
+    pub(super) attributes: SpinLock<Attributes>,
     pub(super) body: Body,
+    /// Where it comes from, if from the lower layer.
+    pub(super) origin: Option<Origin>,
 }
 
-struct Attributes {
-    mode: u32,
-    links: u32,
+pub(super) struct Attributes {
+    pub(super) mode: u32,
+    pub(super) links: u32,
     /// A file that never had a name may get one (`O_TMPFILE`).
-    linkable: bool,
-    uid: u32,
-    gid: u32,
-    accessed_ns: u64,
-    modified_ns: u64,
-    changed_ns: u64,
+    pub(super) linkable: bool,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) accessed_ns: u64,
+    pub(super) modified_ns: u64,
+    pub(super) changed_ns: u64,
 }
 
 pub(super) enum Body {
@@ -56,18 +61,20 @@ pub(super) enum Body {
     Socket(Once<Arc<dyn Any + Send + Sync>>),
 }
 
+impl Body {
+    pub(super) fn file(fs: &Arc<Shared>, base: Option<Base>) -> Self {
+        Self::File {
+            content: SpinLock::new(Content::new(fs.space.clone(), base)),
+            // Only files made by memfd_create(2) may be sealed.
+            seals: AtomicU32::new(g::F_SEAL_SEAL),
+        }
+    }
+}
+
 impl Node {
-    pub(super) fn new(
-        fs: &Arc<Shared>,
-        new: &NewNode<'_>,
-        content: Option<StaticBytes>,
-    ) -> Arc<Self> {
+    pub(super) fn new(fs: &Arc<Shared>, new: &NewNode<'_>, content: Option<Base>) -> Arc<Self> {
         let body = match new.kind {
-            NewKind::File => Body::File {
-                content: SpinLock::new(Content::new(fs.space.clone(), content)),
-                // Only files made by memfd_create(2) may be sealed.
-                seals: AtomicU32::new(g::F_SEAL_SEAL),
-            },
+            NewKind::File => Body::file(fs, content),
             NewKind::Directory => Body::Directory(SpinLock::new(Directory::new())),
             NewKind::Symlink(text) => Body::Symlink(text.to_vec()),
             NewKind::CharDevice(number) | NewKind::BlockDevice(number) => Body::Device(number),
@@ -97,6 +104,7 @@ impl Node {
                 changed_ns: now,
             }),
             body,
+            origin: None,
         })
     }
 
@@ -132,6 +140,27 @@ impl Node {
         }
     }
 
+    /// Takes a step over the content until it needs no page of the lower layer any more. Sleeps while one is fetched.
+    pub(super) fn with_content<T>(
+        &self,
+        mut step: impl FnMut(&mut Content) -> Step<T>,
+    ) -> Result<T> {
+        loop {
+            let mut content = self.content()?.lock();
+            let result = step(&mut content);
+            let replaced = content.take_replaced();
+            drop(content);
+            for old in replaced {
+                memory::replace_page(Inode::content_id(self), old.index, &old.page);
+            }
+            match result {
+                Ok(value) => return Ok(value),
+                Err(Stop::Error(error)) => return Err(error),
+                Err(Stop::Fetch(lower, index)) => lower.fetch(index, false)?,
+            }
+        }
+    }
+
     pub(super) fn sealed(&self, seal: u32) -> Result<()> {
         match &self.body {
             Body::File { seals, .. } if seals.load(Ordering::Relaxed) & seal != 0 => {
@@ -142,6 +171,9 @@ impl Node {
     }
 
     pub(super) fn touch_accessed(&self) {
+        if self.is_as_below() {
+            return; // the lower layer does not change, nor does memory hold what was only read
+        }
         let now = time::wall();
         let mut attributes = self.attributes.lock();
         let stale = attributes.accessed_ns <= attributes.modified_ns
@@ -153,162 +185,18 @@ impl Node {
     }
 
     pub(super) fn touch_modified(&self) {
+        self.keep();
         let now = time::wall();
         let mut attributes = self.attributes.lock();
         attributes.modified_ns = now;
         attributes.changed_ns = now;
     }
 
-    fn change_links(&self, difference: i32) {
+    pub(super) fn change_links(&self, difference: i32) {
+        self.keep();
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_add_signed(difference);
         attributes.changed_ns = time::wall();
-    }
-
-    /// Enters a node that has no other name; the tree lock is taken here.
-    pub(super) fn insert_new(&self, name: &[u8], node: &Arc<Node>) -> Result<()> {
-        let _tree = self.fs.tree.lock();
-        let mut entries = self.directory()?.lock();
-        if entries.removed {
-            return Err(Errno::ENOENT);
-        }
-        if entries.get(name).is_some() {
-            return Err(Errno::EEXIST);
-        }
-        entries.insert(name, node.clone());
-        drop(entries);
-        self.adopt(name, node);
-        self.touch_modified();
-        Ok(())
-    }
-
-    /// Tells a directory where it is now, and counts its `..`.
-    fn adopt(&self, name: &[u8], node: &Node) {
-        if let Body::Directory(inner) = &node.body {
-            let mut inner = inner.lock();
-            inner.parent = self.me.clone();
-            inner.name = Arc::from(name);
-            drop(inner);
-            self.change_links(1);
-        }
-    }
-
-    /// The opposite of [`Node::adopt`], for a directory that leaves this one.
-    fn release(&self, node: &Node) {
-        if node.kind == Kind::Directory {
-            self.change_links(-1);
-        }
-    }
-
-    /// Takes the last step of a removal: the node lost a name.
-    fn lose_name(&self, node: &Node) -> Result<()> {
-        if let Body::Directory(inner) = &node.body {
-            let mut inner = inner.lock();
-            if !inner.is_empty() {
-                return Err(Errno::ENOTEMPTY);
-            }
-            inner.removed = true;
-            inner.parent = super::nowhere();
-            drop(inner);
-            node.change_links(-2);
-            self.change_links(-1);
-        } else {
-            node.change_links(-1);
-        }
-        Ok(())
-    }
-
-    fn remove_entry(&self, name: &[u8], directory: bool) -> Result<()> {
-        let tree = self.fs.tree.lock();
-        let mut entries = self.directory()?.lock();
-        let node = entries.get(name).ok_or(Errno::ENOENT)?.clone();
-        match (directory, node.kind == Kind::Directory) {
-            (true, false) => return Err(Errno::ENOTDIR),
-            (false, true) => return Err(Errno::EISDIR),
-            _ => {}
-        }
-        self.lose_name(&node)?;
-        let removed = entries.remove(name);
-        drop(entries);
-        self.touch_modified();
-        drop(tree);
-        drop(removed); // outside the locks: the last reference frees the content
-        Ok(())
-    }
-
-    fn exchange(&self, name: &[u8], to: &Node, new_name: &[u8]) -> Result<()> {
-        let a = self.entry(name)?;
-        let b = to.entry(new_name)?;
-        self.release(&a);
-        to.release(&b);
-        if core::ptr::eq(self, to) {
-            let mut entries = self.directory()?.lock();
-            entries.insert(name, b.clone());
-            entries.insert(new_name, a.clone());
-        } else {
-            let mut source = self.directory()?.lock();
-            let mut target = to.directory()?.lock();
-            source.insert(name, b.clone());
-            target.insert(new_name, a.clone());
-        }
-        self.adopt(name, &b);
-        to.adopt(new_name, &a);
-        self.touch_modified();
-        to.touch_modified();
-        Ok(())
-    }
-
-    fn entry(&self, name: &[u8]) -> Result<Arc<Node>> {
-        let entries = self.directory()?.lock();
-        entries.get(name).cloned().ok_or(Errno::ENOENT)
-    }
-
-    /// The tree lock is held.
-    fn move_entry(
-        &self,
-        name: &[u8],
-        to: &Node,
-        new_name: &[u8],
-        how: Rename,
-    ) -> Result<Option<Arc<Node>>> {
-        let moved = self.entry(name)?;
-        if to.directory()?.lock().removed {
-            return Err(Errno::ENOENT);
-        }
-        if let Ok(replaced) = to.entry(new_name) {
-            if how == Rename::NoReplace {
-                return Err(Errno::EEXIST);
-            }
-            if Arc::ptr_eq(&moved, &replaced) {
-                return Ok(None); // two names of one file: rename(2) does nothing
-            }
-            match (
-                moved.kind == Kind::Directory,
-                replaced.kind == Kind::Directory,
-            ) {
-                (true, false) => return Err(Errno::ENOTDIR),
-                (false, true) => return Err(Errno::EISDIR),
-                _ => {}
-            }
-            to.lose_name(&replaced)?;
-        }
-        self.release(&moved);
-        let replaced = if core::ptr::eq(self, to) {
-            let mut entries = self.directory()?.lock();
-            entries.remove(name);
-            entries.insert(new_name, moved.clone())
-        } else {
-            // Both locks, so that the name is never in neither directory. Only the holder of the tree lock takes two.
-            let mut source = self.directory()?.lock();
-            let mut target = to.directory()?.lock();
-            source.remove(name);
-            target.insert(new_name, moved.clone())
-        };
-        to.adopt(new_name, &moved);
-        moved.attributes.lock().changed_ns = time::wall();
-        self.touch_modified();
-        to.touch_modified();
-        Ok(replaced)
     }
 }
 
@@ -327,7 +215,10 @@ impl Inode for Node {
                 let content = content.lock();
                 (content.size(), content.page_count() * 8)
             }
-            Body::Directory(entries) => (u64_from(entries.lock().len()) * 20 + 40, 0),
+            Body::Directory(entries) => {
+                let below = self.origin.as_ref().map_or(40, |origin| origin.size);
+                (u64_from(entries.lock().len()) * 20 + below, 0)
+            }
             Body::Symlink(text) => (u64_from(text.len()), 0),
             _ => (0, 0),
         };
@@ -353,6 +244,7 @@ impl Inode for Node {
     }
 
     fn change(&self, change: &AttributeChange) -> Result<()> {
+        self.keep();
         let mut attributes = self.attributes.lock();
         if let Some(mode) = change.mode {
             attributes.mode = mode & 0o7777;
@@ -425,19 +317,12 @@ impl Inode for Node {
             .downcast_ref::<Node>()
             .filter(|node| node.is_in(&self.fs))
             .ok_or(Errno::EXDEV)?;
-        let tree = self.fs.tree.lock();
-        if how == Rename::Exchange {
-            return self.exchange(name, to, new_name);
-        }
-        let replaced = self.move_entry(name, to, new_name, how)?;
-        drop(tree);
-        drop(replaced); // outside the lock, as in `remove_entry`
-        Ok(())
+        self.rename_entry(name, to, new_name, how)
     }
 
     fn parent(&self) -> Option<(Arc<dyn Inode>, Vec<u8>)> {
         let directory = self.directory().ok()?.lock();
-        let parent: Arc<dyn Inode> = directory.parent.upgrade()?;
+        let parent: Arc<dyn Inode> = directory.parent.get()?;
         Some((parent, directory.name.to_vec()))
     }
 
@@ -452,14 +337,15 @@ impl Inode for Node {
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
-        let mut content = self.content()?.lock();
-        if size < content.size() {
-            self.sealed(g::F_SEAL_SHRINK)?;
-        } else if size > content.size() {
-            self.sealed(g::F_SEAL_GROW)?;
-        }
-        content.truncate(size)?;
-        drop(content);
+        self.keep();
+        self.with_content(|content| {
+            if size < content.size() {
+                self.sealed(g::F_SEAL_SHRINK)?;
+            } else if size > content.size() {
+                self.sealed(g::F_SEAL_GROW)?;
+            }
+            content.truncate(size)
+        })?;
         self.touch_modified();
         Ok(())
     }

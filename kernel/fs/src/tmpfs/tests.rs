@@ -86,7 +86,7 @@ proptest! {
         let content = (base > 0).then(|| static_bytes(base == 1));
         let mut model = content.map_or(Vec::new(), |c| c.bytes.to_vec());
         let original = model.clone();
-        let file = Node::new(&fs.shared, &FILE, content);
+        let file = Node::new(&fs.shared, &FILE, content.map(Base::Static));
         for op in ops {
             match op {
                 Op::Write(at, bytes) => {

@@ -147,6 +147,17 @@ impl File for VnodeFile {
         self.inner()?.page(index, write)
     }
 
+    fn fetch(&self, index: u64, write: bool) -> Result<()> {
+        self.inner()?.fetch(index, write)
+    }
+
+    fn content_id(&self) -> usize {
+        match &self.inner {
+            Some(inner) => inner.content_id(),
+            None => self.description(),
+        }
+    }
+
     fn read_directory(
         &self,
         cursor: u64,

@@ -230,6 +230,11 @@ pub trait Inode: Send + Sync + 'static {
         Err(Errno::EINVAL)
     }
 
+    /// What [`File::content_id`] is of files opened here.
+    fn content_id(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
     /// The next byte at or after `offset` that is in a hole (`hole`) or in data; `ENXIO` behind the end (lseek(2)).
     fn seek_content(&self, offset: u64, hole: bool) -> Result<u64> {
         let size = self.metadata()?.size;

@@ -4,6 +4,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use coracle_core::memory;
 use coracle_logic::path::LinkBudget;
 
 use super::inode::same_inode;
@@ -177,7 +178,9 @@ impl Vfs {
             _ => return Err(Errno::EINVAL),
         }
         place.check_changeable()?;
-        place.inode.truncate(size)
+        place.inode.truncate(size)?;
+        memory::forget_beyond(place.inode.content_id(), size);
+        Ok(())
     }
 
     /// `chmod(2)`, `chown(2)`, `utimensat(2)` on an object that was looked up.

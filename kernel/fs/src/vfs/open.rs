@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use coracle_abi::raw::general as g;
 use coracle_core::file::{File, OpenFile};
+use coracle_core::memory;
 use coracle_logic::path::LinkBudget;
 
 use super::walk::{Last, path_errno};
@@ -227,6 +228,7 @@ impl Vfs {
         }
         if truncates && kind == Kind::File {
             place.inode.truncate(0)?;
+            memory::forget_beyond(place.inode.content_id(), 0);
         }
         self.open_node(place, named, request)
     }

@@ -102,7 +102,7 @@ pub(crate) fn ftruncate(fd: Fd, size: i64) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     open.file().truncate(size)?;
-    crate::mem::forget_beyond(&open.file().metadata()?);
+    coracle_core::memory::forget_beyond(open.file().content_id(), size);
     Ok(0)
 }
 

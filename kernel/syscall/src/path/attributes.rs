@@ -120,8 +120,6 @@ pub(crate) fn truncate(path: User, len: i64) -> Result<usize> {
     let path = text(path)?;
     let from = base(CWD, &path)?;
     process().vfs.truncate(&from, &path, size)?;
-    let place = process().vfs.resolve(&from, &path, Follow::Yes)?;
-    crate::mem::forget_beyond(&place.inode.metadata()?);
     Ok(0)
 }
 

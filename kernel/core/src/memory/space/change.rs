@@ -11,7 +11,7 @@ use coracle_arch::paging::{self, Update};
 
 use super::{Area, Backing, Protection, SPACE, Space, pages, to_u64, to_usize};
 use crate::Result;
-use crate::file::Metadata;
+use crate::memory::Page;
 
 /// `munmap(2)`.
 pub fn unmap(at: usize, len: usize) -> Result<()> {
@@ -324,27 +324,55 @@ pub fn residency(
     Ok(())
 }
 
-/// A file became shorter: pages of it behind the new end are taken out of every mapping, so that touching them is
-/// SIGBUS again. Private copies of such pages go too, as on Linux.
-pub fn forget_beyond(metadata: &Metadata) {
+/// A file (see [`crate::file::File::content_id`]) became shorter: pages of it behind the new end are taken out of every
+/// mapping, so that touching them is SIGBUS again. Private copies of such pages go too, as on Linux.
+pub fn forget_beyond(content: usize, size_bytes: u64) {
     let mut space = SPACE.lock();
-    let end = metadata.size.next_multiple_of(u64_from(PAGE_SIZE));
+    let end = size_bytes.next_multiple_of(u64_from(PAGE_SIZE));
     let mut stale: Vec<Range<usize>> = Vec::new();
     for (range, area) in space.areas.iter() {
         let Backing::File { file, offset } = &area.backing else {
             continue;
         };
-        let same = file
-            .file()
-            .metadata()
-            .is_ok_and(|m| (m.device, m.inode) == (metadata.device, metadata.inode));
         let kept = end.saturating_sub(*offset);
-        if same && kept < range.end - range.start {
+        if file.file().content_id() == content && kept < range.end - range.start {
             stale.push(usize_from(range.start + kept)..usize_from(range.end));
         }
     }
     for range in stale {
         space.unmap_pages(range);
+    }
+}
+
+/// Page `index` of a file (see [`crate::file::File::content_id`]) is not `old` any more: where mappings show that page,
+/// it is taken out, so that the next touch finds the new one. Private copies stay.
+pub fn replace_page(content: usize, index: u64, old: &Page) {
+    SPACE.lock().forget_page(content, index, old);
+}
+
+impl Space {
+    pub(super) fn forget_page(&mut self, content: usize, index: u64, old: &Page) {
+        let mut stale: Vec<usize> = Vec::new();
+        for (range, area) in self.areas.iter() {
+            let Backing::File { file, offset } = &area.backing else {
+                continue;
+            };
+            let at = (index * u64_from(PAGE_SIZE))
+                .checked_sub(*offset)
+                .map(|ahead| range.start.saturating_add(ahead))
+                .filter(|at| *at < range.end);
+            let Some(at) = at.map(usize_from) else {
+                continue;
+            };
+            if file.file().content_id() == content
+                && paging::query(at).is_some_and(|m| m.physical == old.physical())
+            {
+                stale.push(at);
+            }
+        }
+        for at in stale {
+            self.unmap_pages(at..at + PAGE_SIZE);
+        }
     }
 }
 

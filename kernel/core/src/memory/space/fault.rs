@@ -290,11 +290,17 @@ impl Space {
                 .map_err(|error| Obstacle::from_file(error, file, index, write))
         };
         let access = area.protection.access();
-        let content = get(page, write && area.shared)?;
+        if write && area.shared {
+            let content = self.page_to_write(file, index(page))?;
+            return Ok(self
+                .map_page(page, content, access)
+                .map_err(|_| FaultError::OutOfMemory)?);
+        }
+        let content = get(page, false)?;
         if area.shared {
             // A page that was not asked for to be written stays write-protected until it is.
             let access = paging::Access {
-                write: access.write && write,
+                write: false,
                 ..access
             };
             return Ok(self
@@ -329,6 +335,22 @@ impl Space {
         Ok(())
     }
 
+    /// The page of a file that a shared mapping writes. The file learns of the write, and may put another page in the
+    /// place of the one that mappings show.
+    fn page_to_write(&mut self, file: &Arc<OpenFile>, index: u64) -> Result<Page, Obstacle> {
+        let shown = file.file().page(index, false);
+        let page = file
+            .file()
+            .page(index, true)
+            .map_err(|error| Obstacle::from_file(error, file, index, true))?;
+        if let Ok(shown) = shown
+            && shown != page
+        {
+            self.forget_page(file.file().content_id(), index, &shown);
+        }
+        Ok(page)
+    }
+
     /// A write to a page that is mapped read-only in an area that allows writing.
     fn copy_on_write(
         &mut self,
@@ -357,22 +379,16 @@ impl Space {
         let content = mapped.clone();
         let _ = mapped.into_frame();
         if area.shared && !area.is_anonymous() {
-            // The file learns of the write, and may move the content.
-            if let (Backing::File { file, offset }, Some((range, _))) =
-                (&area.backing, self.areas.get(u64_from(page)))
-            {
-                let index = (offset + u64_from(page) - range.start) / u64_from(PAGE_SIZE);
-                let current = file
-                    .file()
-                    .page(index, true)
-                    .map_err(|error| Obstacle::from_file(error, file, index, true))?;
+            let start = self.areas.get(u64_from(page)).map(|(range, _)| range.start);
+            if let (Backing::File { file, offset }, Some(start)) = (&area.backing, start) {
+                let index = (offset + u64_from(page) - start) / u64_from(PAGE_SIZE);
+                let current = self.page_to_write(file, index)?;
                 if current != content {
-                    paging::map(page, current.physical(), access)
-                        .map_err(|_| FaultError::OutOfMemory)?;
-                    paging::flush(page..page + PAGE_SIZE);
-                    let _ = current.into_frame();
-                    drop(Page::from_frame(Frame::containing(old.physical)));
-                    return Ok(());
+                    // The old page was taken out above if the file replaced it just now, else it is now.
+                    self.unmap_pages(page..page + PAGE_SIZE);
+                    return Ok(self
+                        .map_page(page, current, access)
+                        .map_err(|_| FaultError::OutOfMemory)?);
                 }
             }
             paging::map(page, old.physical, access).map_err(|_| FaultError::OutOfMemory)?;

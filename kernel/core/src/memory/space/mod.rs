@@ -21,7 +21,8 @@ use coracle_logic::range_map::RangeMap;
 
 pub use area::{Area, Backing, Protection};
 pub use change::{
-    advise, brk, forget_beyond, lock_pages, protect, remap, residency, set_brk_start, sync, unmap,
+    advise, brk, forget_beyond, lock_pages, protect, remap, replace_page, residency, set_brk_start,
+    sync, unmap,
 };
 pub use fault::{FaultError, fault_in, handle_fault};
 pub use map::{MapRequest, map};
