@@ -103,6 +103,17 @@ pub fn relax() {
     }
 }
 
+/// Called in a loop that only looks for work: leaves the core to its other half for a moment. Under software emulation a
+/// `pause` leaves the translated code and takes the VMM's global lock, which delays the very thread that brings work.
+#[inline]
+pub fn breathe() {
+    if !features().emulated {
+        for _ in 0..16 {
+            core::hint::spin_loop();
+        }
+    }
+}
+
 /// Sleeps until an interrupt, which is served before this returns. The caller has checked with interrupts off that
 /// there is nothing to do; one that arrives in between ends the sleep.
 #[inline]

@@ -65,8 +65,12 @@ pub(super) fn wait(me: usize) {
     if let Some(hooks) = hooks {
         (hooks.begin)();
     }
-    if !look_around(me) {
+    let began = time::now();
+    if !look_around(me, began) {
         sleep(me);
+    }
+    if me == 0 && may_run(me) {
+        adapt(time::now() - began);
     }
     if let Some(hooks) = hooks {
         (hooks.end)();
@@ -75,10 +79,25 @@ pub(super) fn wait(me: usize) {
     paging::leave_idle();
 }
 
+/// Chooses how long to poll, by how long it took until there was work, asleep or not: longer if polling could have found
+/// it. To go by what polling found would be a trap: once too short, it finds nothing and stays short.
+fn adapt(idle_ns: u64) {
+    let limit = POLL_NS.load(Ordering::Relaxed);
+    let next = if idle_ns <= POLL_MAX_NS {
+        limit * 2
+    } else {
+        limit / 2
+    };
+    POLL_NS.store(next.clamp(POLL_MIN_NS, POLL_MAX_NS), Ordering::Relaxed);
+}
+
+fn may_run(me: usize) -> bool {
+    scheduler::has_work(me) || scheduler::can_steal(me)
+}
+
 /// Polls for a while. Returns whether there is something to run.
-fn look_around(me: usize) -> bool {
+fn look_around(me: usize, began: u64) -> bool {
     let hooks = HOOKS.get();
-    let started = time::now();
     let limit = if me == 0 {
         POLL_NS.load(Ordering::Relaxed)
     } else {
@@ -90,23 +109,14 @@ fn look_around(me: usize) -> bool {
         }
         // Timers and interrupts from other CPUs are served here too.
         cpu::serve_interrupts();
-        if scheduler::has_work(me) || scheduler::can_steal(me) {
-            if me == 0 {
-                POLL_NS.store((limit * 2).min(POLL_MAX_NS), Ordering::Relaxed);
-            }
+        if may_run(me) {
             return true;
         }
-        if time::now() - started > limit {
-            break;
+        if time::now() - began > limit {
+            return false;
         }
-        for _ in 0..16 {
-            core::hint::spin_loop();
-        }
+        cpu::breathe();
     }
-    if me == 0 {
-        POLL_NS.store((limit / 2).max(POLL_MIN_NS), Ordering::Relaxed);
-    }
-    false
 }
 
 fn sleep(me: usize) {
@@ -115,7 +125,7 @@ fn sleep(me: usize) {
     scheduler::idle_state(me).store(HALTED, Ordering::SeqCst);
     let arrived = hooks.is_some_and(|hooks| (hooks.arm)());
     // Interrupts are off: a wake-up from here on is an interrupt that ends the halt.
-    if !arrived && !scheduler::has_work(me) && !scheduler::can_steal(me) {
+    if !arrived && !may_run(me) {
         cpu::halt();
     }
     scheduler::idle_state(me).store(POLLING, Ordering::SeqCst);
