@@ -8,6 +8,7 @@ mod build;
 mod demo;
 mod erofs;
 mod fuzz;
+mod images;
 mod paths;
 mod setup;
 mod sh;
@@ -37,10 +38,11 @@ usage: cargo xtask COMMAND
                   stall   NUMBER guests one after the other, none of which may stall
   bench apps [APP...] [linux | coracle | both] [smp] [ROUNDS]
                   known programs as unikernels beside a Linux VM with the same root file system
-  erofs FOLDER IMAGE
-                  the folder as a root image (EROFS)
+  erofs FROM TO   the folder, OCI layout or image archive FROM as a root image (EROFS)
   fuzz [TARGET [SECONDS]]
                   cargo-fuzz on one target, or on all in turn
+  images [NAME...]
+                  the images of the recipes in images/ -> build/images/NAME.tar
   syscalls [--check]
                   docs/syscalls.md from the kernel's list; or only see whether it is up to date
 ";
@@ -73,6 +75,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["fuzz"] => fuzz::run(None, None),
         ["fuzz", target] => fuzz::run(Some(target), None),
         ["fuzz", target, seconds] => fuzz::run(Some(target), Some(seconds)),
+        ["images", names @ ..] => images::run(names),
         ["syscalls"] => syscalls::write(),
         ["syscalls", "--check"] => syscalls::check(),
         ["help" | "-h" | "--help"] => {

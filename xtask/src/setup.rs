@@ -48,6 +48,10 @@ const TOOLS: &[Tool] = &[
         package: "iproute2",
     },
     Tool {
+        program: "mmdebstrap",
+        package: "mmdebstrap",
+    },
+    Tool {
         program: "fsck.erofs",
         package: "erofs-utils",
     },

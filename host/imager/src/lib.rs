@@ -10,6 +10,7 @@ pub mod config;
 pub mod cpio;
 pub mod erofs;
 pub mod folder;
+pub mod image;
 pub mod program;
 pub mod root;
 pub mod tree;
