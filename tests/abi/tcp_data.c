@@ -244,6 +244,106 @@ CASE(sendfile_to_a_socket) {
     CHECK(memcmp(block, back, sizeof block) == 0);
 }
 
+// Bytes of a file made by `patterned_file`.
+static char pattern(size_t at) {
+    return (char)(at * 7 % 253 + at / 4096);
+}
+
+static int patterned_file(const char *path, size_t size) {
+    static char block[8192];
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0);
+    for (size_t done = 0; done < size;) {
+        size_t part = size - done < sizeof block ? size - done : sizeof block;
+        for (size_t i = 0; i < part; i++)
+            block[i] = pattern(done + i);
+        CHECK_EQ(write(fd, block, part), part);
+        done += part;
+    }
+    return fd;
+}
+
+struct expected {
+    int fd;
+    size_t from, size;
+};
+
+static void *reads_pattern(void *argument) {
+    struct expected *expected = argument;
+    char block[5000];
+    size_t done = 0;
+    while (done < expected->size) {
+        size_t left = expected->size - done;
+        ssize_t n = read(expected->fd, block, left < sizeof block ? left : sizeof block);
+        CHECK(n > 0);
+        for (ssize_t i = 0; i < n; i++)
+            CHECK(block[i] == pattern(expected->from + done + (size_t)i));
+        done += (size_t)n;
+    }
+    return NULL;
+}
+
+CASE(sendfile_waits_until_a_large_file_is_sent) {
+    enum { SIZE = 3 << 20, FROM = 12345 };
+    struct pair pair = tcp_pair();
+    int fd = patterned_file("f", SIZE);
+    struct expected expected = { pair.server, FROM, SIZE - FROM };
+    pthread_t reader = spawn(reads_pattern, &expected);
+    off_t offset = FROM;
+    CHECK_EQ(sendfile(pair.client, fd, &offset, SIZE), SIZE - FROM);
+    CHECK_EQ(offset, SIZE);
+    CHECK_EQ(lseek(fd, 0, SEEK_CUR), SIZE); // where writing left it
+    join(reader);
+    CHECK_EQ(sendfile(pair.client, fd, &offset, 1), 0);
+    offset = SIZE + 5000;
+    CHECK_EQ(sendfile(pair.client, fd, &offset, 5000), 0);
+}
+
+CASE(sendfile_moves_the_position) {
+    struct pair pair = tcp_pair();
+    int fd = patterned_file("f", 20000);
+    struct expected expected = { pair.server, 1000, 19000 };
+    CHECK_EQ(lseek(fd, 1000, SEEK_SET), 1000);
+    CHECK_EQ(sendfile(pair.client, fd, NULL, 9001), 9001);
+    CHECK_EQ(lseek(fd, 0, SEEK_CUR), 10001);
+    CHECK_EQ(sendfile(pair.client, fd, NULL, 100000), 9999);
+    CHECK_EQ(lseek(fd, 0, SEEK_CUR), 20000);
+    reads_pattern(&expected);
+}
+
+CASE(sendfile_without_waiting_stops_when_full) {
+    enum { SIZE = 16 << 20 };
+    struct pair pair = tcp_pair();
+    int fd = open("f", O_RDWR | O_CREAT, 0600), size = 65536;
+    CHECK(ftruncate(fd, SIZE) == 0);
+    CHECK(setsockopt(pair.client, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0);
+    CHECK(fcntl(pair.client, F_SETFL, O_NONBLOCK) == 0);
+    off_t offset = 0;
+    ssize_t sent;
+    while ((sent = sendfile(pair.client, fd, &offset, SIZE)) > 0)
+        ;
+    CHECK(sent == -1 && errno == EAGAIN);
+    CHECK(offset > 0 && offset < SIZE);
+    CHECK(shutdown(pair.client, SHUT_WR) == 0);
+    size_t got = 0;
+    char block[8192];
+    while ((sent = read(pair.server, block, sizeof block)) > 0)
+        got += (size_t)sent;
+    CHECK_EQ(sent, 0);
+    CHECK_EQ(got, offset);
+}
+
+// What was sent and not yet read is what the file had, however it changes its length.
+CASE(sendfile_survives_the_end_of_its_file) {
+    struct pair pair = tcp_pair();
+    int fd = patterned_file("f", 40000);
+    struct expected expected = { pair.server, 0, 40000 };
+    off_t offset = 0;
+    CHECK_EQ(sendfile(pair.client, fd, &offset, 40000), 40000);
+    CHECK(unlink("f") == 0 && close(fd) == 0);
+    reads_pattern(&expected);
+}
+
 // A stream of pseudo-random numbers: a byte lost, doubled or out of place is noticed.
 struct stream {
     int fd;

@@ -73,7 +73,7 @@ pub use counters::{Counter, Counters};
 pub use report::InterfaceReport;
 pub use route::Route;
 pub use socket::{
-    ControlMessage, Credentials, EncodedAddress, Received, SendRequest, Shutdown, SocketAddress,
-    SocketFile, UnixAddress,
+    ControlMessage, Credentials, EncodedAddress, PagePart, Received, SendRequest, Shutdown,
+    SocketAddress, SocketFile, UnixAddress,
 };
 pub use stack::{InterfaceConfig, MAX_INTERFACES, NetConfig, NetStack, Transport};

@@ -61,6 +61,16 @@ pub struct SendRequest<'a> {
     pub control: Vec<ControlMessage>,
 }
 
+/// Part of a page that is sent from where it lies.
+pub struct PagePart {
+    /// The page.
+    pub page: Page,
+    /// Where in the page it begins, in bytes.
+    pub offset: usize,
+    /// How many bytes.
+    pub len: usize,
+}
+
 /// What a receive call got besides the bytes.
 #[derive(Default)]
 pub struct Received {
@@ -358,13 +368,13 @@ impl SocketFile {
         }
     }
 
-    /// Sends part of a page from where it lies (`sendfile(2)`): returns how many bytes were taken. The page may change
-    /// until it is acknowledged, as on Linux. `EOPNOTSUPP` for sockets that are no streams: copy instead.
-    pub fn send_page(&self, page: &Page, offset: usize, len: usize, more: bool) -> Result<usize> {
+    /// Sends parts of pages from where they lie (`sendfile(2)`): returns how many bytes were taken. The pages may change
+    /// until they are acknowledged, as on Linux. `EOPNOTSUPP` for sockets that are no TCP streams: copy instead.
+    pub fn send_pages(&self, parts: &[PagePart], more: bool) -> Result<usize> {
         match &self.kind {
             Kind::Tcp(socket) => {
                 let now = self.stack.now();
-                socket.send_page(&self.stack, page, offset, len, more, now)
+                socket.send_pages(&self.stack, parts, more, now)
             }
             _ => Err(Errno::EOPNOTSUPP),
         }

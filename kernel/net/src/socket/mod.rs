@@ -12,7 +12,7 @@ mod tcp_options;
 pub use address::{EncodedAddress, SocketAddress, UnixAddress};
 pub(crate) use ioctl::flags_of;
 
-pub use file::{ControlMessage, Received, SendRequest, SocketFile};
+pub use file::{ControlMessage, PagePart, Received, SendRequest, SocketFile};
 
 use coracle_core::{Errno, Result};
 

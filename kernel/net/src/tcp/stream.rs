@@ -2,14 +2,13 @@
 //! Bytes in and out of a connection, and its end, as the application asks for them.
 
 use coracle_core::io::{IoDst, IoSrc};
-use coracle_core::memory::Page;
 use coracle_core::{Errno, PollEvents, Result};
 
 use super::TcpSocket;
 use super::buffers::affordable;
 use super::socket::Role;
 use super::tcb::{Context, State, Tcb};
-use crate::socket::Shutdown;
+use crate::socket::{PagePart, Shutdown};
 use crate::stack::NetStack;
 
 /// An answer within this time makes an exchange a conversation, which needs no quick acknowledgements.
@@ -31,19 +30,23 @@ impl TcpSocket {
         })
     }
 
-    /// Queues part of a page without copying it; otherwise as `send`. Returns how much there was room for.
-    pub(crate) fn send_page(
+    /// Queues parts of pages without copying them; otherwise as `send`. Returns how many bytes there was room for.
+    pub(crate) fn send_pages(
         &self,
         stack: &NetStack,
-        page: &Page,
-        offset: usize,
-        len: usize,
+        parts: &[PagePart],
         more: bool,
         now: u64,
     ) -> Result<usize> {
+        let len: usize = parts.iter().map(|part| part.len).sum();
         self.enqueue(stack, more, now, |tcb, room| {
             let count = len.min(room);
-            tcb.send.push_page(page.clone(), offset, count);
+            let mut left = count;
+            for part in parts {
+                let step = part.len.min(left);
+                tcb.send.push_page(part.page.clone(), part.offset, step);
+                left -= step;
+            }
             Ok((count, count < len))
         })
     }

@@ -3,21 +3,28 @@
 
 use alloc::sync::Arc;
 use alloc::vec;
+use alloc::vec::Vec;
 
-use coracle_abi::convert::u64_from;
+use coracle_abi::PAGE_SIZE;
+use coracle_abi::convert::{u64_from, usize_from};
 use coracle_abi::raw::general as g;
 use coracle_core::file::OpenFile;
 use coracle_core::io::{IoDst, IoSrc};
 use coracle_core::user::{User, UserIn, UserOut};
 use coracle_core::{Errno, PollEvents, Result};
 use coracle_fs::vfs::{Kind, VnodeFile};
+use coracle_net::{PagePart, SocketFile};
 
 use crate::argument::Fd;
 use crate::process::process;
-use crate::wait::{self, Wait};
+use crate::socket::patience;
+use crate::wait;
 
-/// Bytes on their way at a time.
+/// Bytes that are copied at a time.
 const CHUNK: usize = 16 * 1024;
+
+/// Bytes that are lent at a time: what a network card takes as one large segment.
+const LENT: usize = 64 * 1024;
 
 /// Most bytes of one call, as for read(2).
 const MAX_TRANSFER: usize = 0x7fff_f000;
@@ -69,7 +76,7 @@ fn pump(
             Ok((got, put)) => {
                 total += put;
                 from.at += u64_from(put);
-                if put < got || got == 0 {
+                if got == 0 {
                     break;
                 }
             }
@@ -78,6 +85,79 @@ fn pump(
         }
     }
     Ok(total)
+}
+
+/// Parts of pages of a regular file from a position on, up to its end; none beyond it.
+fn lend(open: &OpenFile, at: u64, count: usize) -> Result<Vec<PagePart>> {
+    let file = open.file();
+    let (mut index, mut offset) = (
+        at / u64_from(PAGE_SIZE),
+        usize_from(at % u64_from(PAGE_SIZE)),
+    );
+    let mut parts = Vec::with_capacity((offset + count).div_ceil(PAGE_SIZE));
+    let mut left = count;
+    while left > 0 {
+        let page = match file.page(index, false) {
+            Ok(page) => page,
+            Err(Errno::EAGAIN) => {
+                file.fetch(index, false)?;
+                continue;
+            }
+            // The file was cut short meanwhile.
+            Err(Errno::ENXIO) => break,
+            Err(_) if !parts.is_empty() => break,
+            Err(error) => return Err(error),
+        };
+        let len = left.min(PAGE_SIZE - offset);
+        parts.push(PagePart { page, offset, len });
+        left -= len;
+        index += 1;
+        offset = 0;
+    }
+    Ok(parts)
+}
+
+/// As `pump`, from a regular file to a TCP connection: the connection keeps the file's pages until they have arrived,
+/// nothing is copied. `None` if one of the two cannot do that; nothing was moved then.
+fn pump_pages(
+    from: &mut Position,
+    count: usize,
+    source: &OpenFile,
+    sink: &OpenFile,
+) -> Result<Option<usize>> {
+    let Some(socket) = sink.downcast::<SocketFile>() else {
+        return Ok(None);
+    };
+    let metadata = source.file().metadata()?;
+    let left = usize::try_from(metadata.size.saturating_sub(from.at)).unwrap_or(usize::MAX);
+    let count = count.min(left);
+    // A page costs more than the copy of a few bytes.
+    if metadata.mode & g::S_IFMT != g::S_IFREG || count < PAGE_SIZE {
+        return Ok(None);
+    }
+    let mut total = 0;
+    while total < count {
+        let want = (count - total).min(LENT);
+        let step = lend(source, from.at, want).and_then(|parts| {
+            if parts.is_empty() {
+                return Ok(0);
+            }
+            let more = total + want < count;
+            let attempt = || socket.send_pages(&parts, more);
+            wait::unless_nonblocking(sink, patience(sink, PollEvents::OUT), attempt)
+        });
+        match step {
+            Ok(0) => break,
+            Ok(put) => {
+                total += put;
+                from.at += u64_from(put);
+            }
+            Err(Errno::ENODEV | Errno::EOPNOTSUPP) if total == 0 => return Ok(None),
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(total))
 }
 
 /// `sendfile(2)`
@@ -97,12 +177,20 @@ pub(crate) fn sendfile(out: Fd, input: Fd, offset: User, count: usize) -> Result
         return Err(Errno::EINVAL);
     }
     let mut from = Position::read(&source, offset)?;
-    let result = pump(
-        &mut from,
-        count.min(MAX_TRANSFER),
-        |at, dst| source.file().read_at(at, dst),
-        |src| wait::unless_nonblocking(&sink, Wait::new(PollEvents::OUT), || sink.write(src)),
-    );
+    let count = count.min(MAX_TRANSFER);
+    let result = match pump_pages(&mut from, count, &source, &sink) {
+        Ok(None) => pump(
+            &mut from,
+            count,
+            |at, dst| source.file().read_at(at, dst),
+            |src| {
+                let patience = patience(&sink, PollEvents::OUT);
+                wait::unless_nonblocking(&sink, patience, || sink.write(src))
+            },
+        ),
+        Ok(Some(moved)) => Ok(moved),
+        Err(error) => Err(error),
+    };
     if result == Err(Errno::EPIPE) {
         wait::signals::broken_pipe();
     }
