@@ -68,6 +68,10 @@ const TOOLS: &[Tool] = &[
         package: "npm",
     },
     Tool {
+        program: "python3",
+        package: "python3",
+    },
+    Tool {
         program: "javac",
         package: "default-jdk-headless",
     },
@@ -82,6 +86,15 @@ const LIBC: Tool = Tool {
     program: "/usr/lib/x86_64-linux-gnu/libc.a",
     package: "libc6-dev",
 };
+
+/// What makes Python's virtual environments.
+const PYTHON_VENV: Tool = Tool {
+    program: "/usr/share/python-wheels",
+    package: "python3-venv",
+};
+
+/// The formatter and linter for Python.
+const RUFF: &str = "ruff==0.17.5";
 
 /// The oldest Go that fetches the version a `go.mod` asks for by itself.
 const GO_MINIMUM: (u32, u32) = (1, 21);
@@ -99,8 +112,10 @@ pub(crate) fn run() -> Result<()> {
         .filter(|tool| !sh::installed(tool.program))
         .map(|tool| tool.package)
         .collect();
-    if !Path::new(LIBC.program).exists() {
-        packages.push(LIBC.package);
+    for tool in [LIBC, PYTHON_VENV] {
+        if !Path::new(tool.program).exists() {
+            packages.push(tool.package);
+        }
     }
     install(&packages)?;
     if go().is_err() {
@@ -128,6 +143,24 @@ pub(crate) fn go() -> Result<PathBuf> {
                 GO_MINIMUM.0, GO_MINIMUM.1
             )
         })
+}
+
+/// A folder of programs of Python, made on demand: `python` with what `apps/todo-python` needs, and `ruff`.
+pub(crate) fn python() -> Result<PathBuf> {
+    let requirements = paths::in_root("apps/todo-python/requirements.txt");
+    let folder = paths::cache()?.join("python");
+    let (programs, made) = (folder.join("bin"), folder.join("requirements.txt"));
+    let locked =
+        std::fs::read(&requirements).with_context(|| format!("read {}", requirements.display()))?;
+    if std::fs::read(&made).is_ok_and(|there| there == locked) && programs.join("ruff").exists() {
+        return Ok(programs);
+    }
+    sh::output(sh::cmd("/usr/bin/python3", ["-m", "venv", "--clear"]).arg(&folder))?;
+    let pip = programs.join("pip");
+    sh::output(sh::cmd(&pip, ["install", "--quiet", "--require-hashes", "-r"]).arg(&requirements))?;
+    sh::output(&mut sh::cmd(&pip, ["install", "--quiet", RUFF]))?;
+    std::fs::write(&made, locked).with_context(|| format!("write {}", made.display()))?;
+    Ok(programs)
 }
 
 /// The search path with that Go first, for makefiles that call `go`.

@@ -106,6 +106,46 @@ pub(crate) const APPS: &[App] = &[
         boot_goal_s: Some(0.4),
         loads: NGINX_LOADS,
     },
+    App {
+        name: "todo-flask",
+        image: "todo-python",
+        program: "/usr/bin/python3",
+        arguments: &[
+            "/usr/bin/gunicorn",
+            "-c",
+            "/srv/todo/gunicorn.conf.py",
+            "--chdir",
+            "/srv/todo",
+            "todo.with_flask:app",
+        ],
+        port: 8080,
+        ready: Ready::Http("/todos"),
+        boot_goal_s: None,
+        loads: TODO_LOADS,
+    },
+    App {
+        name: "todo-falcon",
+        image: "todo-python",
+        program: "/usr/bin/python3",
+        arguments: &[
+            "/usr/bin/gunicorn",
+            "-c",
+            "/srv/todo/gunicorn.conf.py",
+            "--chdir",
+            "/srv/todo",
+            "todo.with_falcon:app",
+        ],
+        port: 8080,
+        ready: Ready::Http("/todos"),
+        boot_goal_s: None,
+        loads: TODO_LOADS,
+    },
+];
+
+/// The to-do service in any language.
+const TODO_LOADS: &[Load] = &[
+    wrk("GET /todos", "/todos", 1, Some(1.1)),
+    wrk("GET /todos", "/todos", 10, Some(1.1)),
 ];
 
 const REDIS_ARGUMENTS: &[&str] = &["--protected-mode", "no", "--save", ""];

@@ -9,6 +9,7 @@ mod report;
 mod vm;
 mod vm_cases;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -121,8 +122,18 @@ fn check(report: &mut Report) -> Result<()> {
         npm(&["ci", "--silent"])?;
         npm(&["run", "--silent", "check"])
     })?;
+    report.step("format and lints: Python", || {
+        let ruff = setup::python()?.join("ruff");
+        sh_step(sh::cmd(&ruff, ["format", "--quiet", "--diff"]).current_dir(todo_python()))?;
+        sh_step(sh::cmd(&ruff, ["check", "--quiet"]).current_dir(todo_python()))
+    })?;
     report.step("format: Java", || mvn(&["spotless:check"]))?;
     Ok(())
+}
+
+/// The service in Python.
+fn todo_python() -> PathBuf {
+    paths::in_root("apps/todo-python")
 }
 
 /// `npm` on the service in JavaScript.
@@ -165,6 +176,10 @@ fn unit(report: &mut Report) -> Result<()> {
     report.step("unit tests: JavaScript", || {
         npm(&["ci", "--silent"])?;
         npm(&["test", "--silent"])
+    })?;
+    report.step("unit tests: Python", || {
+        let python = setup::python()?.join("python");
+        sh_step(sh::cmd(python, ["-m", "unittest", "tests.test_todo"]).current_dir(todo_python()))
     })?;
     report.step("unit tests: Java", || mvn(&["package"]))?;
     Ok(())
