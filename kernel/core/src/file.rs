@@ -125,9 +125,14 @@ pub trait File: Send + Sync + 'static {
         Err(Errno::ENODEV)
     }
 
-    /// `fsync(2)` and `fdatasync(2)`.
+    /// `fsync(2)`.
     fn sync(&self) -> Result<()> {
         Err(Errno::EINVAL)
+    }
+
+    /// `fdatasync(2)`: attributes that are not needed to read the content again may stay behind.
+    fn sync_data(&self) -> Result<()> {
+        self.sync()
     }
 
     /// The page with bytes `index * 4096..` of the content, for `mmap(2)`. With `write` the caller will change it

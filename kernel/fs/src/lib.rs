@@ -19,6 +19,7 @@ pub mod dev;
 pub mod epoll;
 pub mod etc;
 pub mod eventfd;
+pub mod ext;
 pub mod locks;
 pub mod pipe;
 pub mod proc;

@@ -143,6 +143,10 @@ impl File for VnodeFile {
         self.inner()?.sync()
     }
 
+    fn sync_data(&self) -> Result<()> {
+        self.inner()?.sync_data()
+    }
+
     fn page(&self, index: u64, write: bool) -> Result<Page> {
         self.inner()?.page(index, write)
     }

@@ -34,6 +34,17 @@ pub trait FileSystem: Send + Sync {
 
     /// Sizes.
     fn status(&self) -> FsStatus;
+
+    /// `syncfs(2)`: returns when all that was written is on stable storage. `EIO`. Nothing to do in memory.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Leaves the file system as after an orderly end: what was written is where it belongs. Called when the program has
+    /// ended. Errors as [`FileSystem::sync`].
+    fn settle(&self) -> Result<()> {
+        self.sync()
+    }
 }
 
 /// How a file system is mounted.
