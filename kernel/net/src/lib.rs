@@ -70,6 +70,7 @@ mod wire;
 
 pub use address::{Address, Endpoint, Prefix};
 pub use counters::{Counter, Counters};
+pub use link::LinkAddress;
 pub use report::InterfaceReport;
 pub use route::Route;
 pub use socket::{

@@ -80,6 +80,9 @@ impl NetStack {
             let now = self.now();
             while let Some(packet) = self.loopback.pop() {
                 self.counters.loopback_packets.bump();
+                if !self.packets.is_empty() {
+                    self.tap_loopback(lo, &packet);
+                }
                 self.input_ip(lo, packet, true, now);
             }
             drop(worker);

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets for ICMP messages (`raw(7)`, `icmp(7)`): raw ones, which see all messages, and ping sockets, which see the
-//! answers to their own echoes.
+//! Sockets below the transport protocols (`raw(7)`, `icmp(7)`): raw ones, which see all packets of a protocol and send
+//! their own, and ping sockets, which see the answers to their own echoes.
 
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
+use coracle_abi::raw::net as n;
 use coracle_core::io::{IoDst, IoSrc};
-use coracle_core::packet::{HEADROOM, PacketBuf};
+use coracle_core::packet::{HEADROOM, PacketBuf, TxPacket};
 use coracle_core::poll::PollSource;
 use coracle_core::sync::SpinLock;
 use coracle_core::{Errno, PollEvents, Result};
 
 use crate::address::Address;
-use crate::ip::IpMeta;
+use crate::ip::{IpHeader, IpMeta};
 use crate::stack::NetStack;
 use crate::wire::icmp::{HEADER, v4, v6};
+use crate::wire::{ipv4, protocol};
 
 /// Bytes queued at most, with an overhead for each message.
 const LIMIT: usize = 212_992;
@@ -32,12 +35,21 @@ struct Inner {
     held: usize,
 }
 
-/// A raw ICMP or ping socket.
+/// Protocol number of sockets that only send, and bring their own IP header (`IPPROTO_RAW`).
+const OWN_HEADER: u8 = 255;
+
+/// A raw or ping socket.
 pub(crate) struct RawSocket {
     pub(crate) poll: PollSource,
     pub(crate) v6: bool,
     /// `SOCK_DGRAM`: echoes only, with an identifier the kernel chooses.
     pub(crate) ping: bool,
+    /// The IP protocol.
+    pub(crate) protocol: u8,
+    /// `IP_HDRINCL`.
+    header_included: AtomicBool,
+    ttl: AtomicU8,
+    tos: AtomicU8,
     inner: SpinLock<Inner>,
 }
 
@@ -45,14 +57,44 @@ pub(crate) struct RawSocket {
 #[derive(Default)]
 pub(crate) struct RawSockets {
     list: SpinLock<Vec<Weak<RawSocket>>>,
+    /// Length of the list: a packet looks at nothing else while there are none.
+    count: AtomicUsize,
+}
+
+impl RawSockets {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Weak<RawSocket>>)) {
+        let mut list = self.list.lock();
+        change(&mut list);
+        self.count.store(list.len(), Ordering::Relaxed);
+    }
 }
 
 impl RawSocket {
-    pub(crate) fn new(stack: &NetStack, v6: bool, ping: bool) -> Arc<Self> {
+    /// `SOCK_RAW`
+    pub(crate) fn raw(stack: &NetStack, v6: bool, protocol: u8) -> Arc<Self> {
+        Self::new(stack, v6, false, protocol)
+    }
+
+    /// `SOCK_DGRAM`
+    pub(crate) fn ping(stack: &NetStack, v6: bool) -> Arc<Self> {
+        let protocol = if v6 { protocol::ICMPV6 } else { protocol::ICMP };
+        Self::new(stack, v6, true, protocol)
+    }
+
+    fn new(stack: &NetStack, v6: bool, ping: bool, protocol: u8) -> Arc<Self> {
         let socket = Arc::new(Self {
             poll: PollSource::new(),
             v6,
             ping,
+            protocol,
+            header_included: AtomicBool::new(protocol == OWN_HEADER && !v6),
+            ttl: AtomicU8::new(64),
+            tos: AtomicU8::new(0),
             inner: SpinLock::new(Inner {
                 id: coracle_abi::convert::low_u16(coracle_core::random::u64()),
                 local: None,
@@ -61,10 +103,50 @@ impl RawSocket {
                 held: 0,
             }),
         });
-        let mut list = stack.raw.list.lock();
-        list.retain(|s| s.strong_count() > 0);
-        list.push(Arc::downgrade(&socket));
+        let me = Arc::downgrade(&socket);
+        stack.raw.change(|list| list.push(me));
         socket
+    }
+
+    /// The last descriptor was closed.
+    pub(crate) fn close(&self, stack: &NetStack) {
+        let me: *const Self = self;
+        stack
+            .raw
+            .change(|list| list.retain(|s| !core::ptr::eq(s.as_ptr(), me)));
+    }
+
+    /// Options of IP that raw sockets have. Returns whether it is one of them.
+    pub(crate) fn set_option(&self, v6: bool, name: u32, value: i32) -> Result<bool> {
+        let byte = |default: u8| match value {
+            -1 => Ok(default),
+            _ => u8::try_from(value).map_err(|_| Errno::EINVAL),
+        };
+        match (v6, name) {
+            (false, n::IP_HDRINCL) if !self.v6 && !self.ping => {
+                self.header_included.store(value != 0, Ordering::Relaxed);
+            }
+            (false, n::IP_TTL) | (true, n::IPV6_UNICAST_HOPS) => {
+                self.ttl.store(byte(64)?, Ordering::Relaxed);
+            }
+            (false, n::IP_TOS) | (true, n::IPV6_TCLASS) => {
+                self.tos.store(byte(0)?, Ordering::Relaxed);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The value of such an option.
+    pub(crate) fn option(&self, v6: bool, name: u32) -> Option<usize> {
+        Some(match (v6, name) {
+            (false, n::IP_HDRINCL) => self.header_included.load(Ordering::Relaxed).into(),
+            (false, n::IP_TTL) | (true, n::IPV6_UNICAST_HOPS) => {
+                self.ttl.load(Ordering::Relaxed).into()
+            }
+            (false, n::IP_TOS) | (true, n::IPV6_TCLASS) => self.tos.load(Ordering::Relaxed).into(),
+            _ => return None,
+        })
     }
 
     /// `bind(2)`: the address to receive on and send from; the port is the identifier of a ping socket.
@@ -101,7 +183,7 @@ impl RawSocket {
         self.inner.lock().peer.ok_or(Errno::ENOTCONN)
     }
 
-    /// Sends one ICMP message; its checksum is filled in.
+    /// Sends one packet. The checksum of ICMPv6, and of the echoes of ping sockets, is filled in.
     #[cold]
     pub(crate) fn send(
         &self,
@@ -114,7 +196,7 @@ impl RawSocket {
         if len > LONGEST {
             return Err(Errno::EMSGSIZE);
         }
-        if len < HEADER {
+        if self.ping && len < HEADER {
             return Err(Errno::EINVAL);
         }
         let start = src.done();
@@ -136,8 +218,27 @@ impl RawSocket {
             }
             bytes[4..6].copy_from_slice(&id.to_be_bytes());
         }
-        stack.route(destination, source, None)?; // to say ENETUNREACH
-        stack.send_icmp(destination, source, None, message, 64, now);
+        let mut path = stack.route(destination, source, None)?;
+        let ttl = self.ttl.load(Ordering::Relaxed);
+        if self.header_included.load(Ordering::Relaxed) {
+            if len > path.interface.mtu {
+                return Err(Errno::EMSGSIZE);
+            }
+            ipv4::complete(message.data_mut(), path.source.v4(), stack.new_ip_id())
+                .ok_or(Errno::EINVAL)?;
+            stack.send_on_path(&mut path, TxPacket::new(message), now);
+        } else if self.ping || self.protocol == protocol::ICMPV6 && len >= HEADER {
+            stack.send_icmp(destination, source, None, message, ttl, now);
+        } else {
+            let header = IpHeader {
+                destination,
+                protocol: self.protocol,
+                ttl,
+                tos: self.tos.load(Ordering::Relaxed),
+                dont_fragment: false,
+            };
+            stack.send_ip(&mut path, TxPacket::new(message), header, now);
+        }
         Ok(len)
     }
 
@@ -166,6 +267,7 @@ impl RawSocket {
     fn wants(&self, meta: &IpMeta<'_>, message: &[u8]) -> bool {
         let inner = self.inner.lock();
         let fits = self.v6 != meta.destination.is_v4()
+            && self.protocol == meta.protocol
             && inner.local.is_none_or(|l| l == meta.destination)
             && inner.peer.is_none_or(|p| p == meta.source);
         let reply = if self.v6 {
@@ -205,20 +307,23 @@ impl RawSocket {
 }
 
 impl NetStack {
-    /// Gives an ICMP message to the sockets that want it. A raw IPv4 socket gets the IP header with it, as raw(7) says.
+    /// Gives a packet to the sockets that want it, and returns whether there are any. A raw IPv4 socket gets the IP
+    /// header with it, as raw(7) says.
     #[cold]
-    pub(crate) fn deliver_raw(&self, meta: &IpMeta<'_>, buf: &mut PacketBuf) {
+    pub(crate) fn deliver_raw(&self, meta: &IpMeta<'_>, buf: &mut PacketBuf) -> bool {
+        if self.raw.is_empty() {
+            return false;
+        }
         let sockets: Vec<Arc<RawSocket>> = {
             let list = self.raw.list.lock();
-            if list.is_empty() {
-                return;
-            }
             list.iter().filter_map(Weak::upgrade).collect()
         };
+        let mut taken = false;
         for socket in sockets {
             if !socket.wants(meta, buf.data()) {
                 continue;
             }
+            taken = true;
             let with_header = !socket.ping && !socket.v6;
             let bytes = if with_header {
                 buf.prepend(meta.header_len);
@@ -232,5 +337,6 @@ impl NetStack {
                 self.counters.drop_receive_full.bump();
             }
         }
+        taken
     }
 }

@@ -19,7 +19,7 @@ use crate::address::{Address, Prefix};
 use crate::counters::Counters;
 use crate::dhcp::Dhcp;
 use crate::ip::Reassembly;
-use crate::link::Interface;
+use crate::link::{Interface, PacketSockets};
 use crate::loopback::Loopback;
 use crate::map::HashKey;
 use crate::raw::RawSockets;
@@ -113,6 +113,7 @@ pub struct NetStack {
     pub(crate) unix: UnixNames,
     pub(crate) dhcp: Dhcp,
     pub(crate) raw: RawSockets,
+    pub(crate) packets: PacketSockets,
 }
 
 impl NetStack {
@@ -144,6 +145,7 @@ impl NetStack {
                 unix: UnixNames::default(),
                 dhcp: Dhcp::default(),
                 raw: RawSockets::default(),
+                packets: PacketSockets::default(),
             }
         });
         let lo = Interface::new(0, "lo".to_owned(), None, key);

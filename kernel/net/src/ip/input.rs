@@ -136,11 +136,18 @@ impl NetStack {
             self.counters.drop_malformed.bump();
             return;
         }
+        let mut buf = buf;
+        // Those for ICMP get what has a good checksum, from there.
+        let taken = !self.raw.is_empty()
+            && !matches!(meta.protocol, protocol::ICMP | protocol::ICMPV6)
+            && self.is_for_us(meta)
+            && self.deliver_raw(meta, &mut buf);
         match meta.protocol {
             protocol::TCP => self.input_tcp(meta, buf, now),
             protocol::UDP => self.input_udp(meta, buf, now),
             protocol::ICMP if meta.destination.is_v4() => self.input_icmp(meta, buf, now),
             protocol::ICMPV6 if !meta.destination.is_v4() => self.input_icmpv6(meta, buf, now),
+            _ if taken => {}
             _ if self.is_local(meta.destination) => self.send_protocol_unreachable(meta, buf, now),
             _ => self.counters.drop_not_for_us.bump(),
         }

@@ -147,7 +147,7 @@ impl NetStack {
             let id = if header.dont_fragment {
                 0
             } else {
-                low_u16(self.next_ip_id.fetch_add(1, Ordering::Relaxed))
+                self.new_ip_id()
             };
             Self::emit_v4(head, source, header, len, id, 0, false);
         } else {
@@ -161,6 +161,11 @@ impl NetStack {
             segmentation.header_len += front;
         }
         self.send_on_path(path, packet, now);
+    }
+
+    /// A number for a packet that may be fragmented.
+    pub(crate) fn new_ip_id(&self) -> u16 {
+        low_u16(self.next_ip_id.fetch_add(1, Ordering::Relaxed))
     }
 
     fn emit_v4(

@@ -3,7 +3,10 @@
 
 mod interface;
 mod neighbour;
+mod packet_socket;
 mod resolve;
 
 pub(crate) use interface::{Interface, Path};
 pub(crate) use neighbour::{NeighbourTable, Resolution};
+pub use packet_socket::LinkAddress;
+pub(crate) use packet_socket::{PacketSocket, PacketSockets};

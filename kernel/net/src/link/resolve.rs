@@ -55,6 +55,9 @@ impl NetStack {
             self.counters.drop_malformed.bump();
             return;
         };
+        if !self.packets.is_empty() {
+            self.tap_received(interface, buf.data());
+        }
         if frame.destination[0] & 1 == 0 && frame.destination != interface.mac {
             self.counters.drop_not_for_us.bump();
             return;
@@ -132,7 +135,10 @@ impl NetStack {
     }
 
     #[inline]
-    fn transmit(&self, interface: &Interface, packet: TxPacket) {
+    pub(super) fn transmit(&self, interface: &Interface, packet: TxPacket) {
+        if !self.packets.is_empty() {
+            self.tap_sent(interface, &packet);
+        }
         if interface.transmit(packet, &self.counters) {
             self.arm_backlog_timer(interface);
         }

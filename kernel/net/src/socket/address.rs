@@ -6,8 +6,9 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
 use coracle_core::{Errno, Result};
 
-use super::linux::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC};
+use super::linux::{AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, AF_UNSPEC};
 use crate::address::{Address, Endpoint};
+use crate::link::LinkAddress;
 
 /// The longest `struct sockaddr` that [`SocketAddress::encode`] makes: `sockaddr_un` with a final NUL.
 pub const MAX_ADDRESS: usize = 111;
@@ -49,6 +50,8 @@ pub enum SocketAddress {
         /// Multicast groups.
         groups: u32,
     },
+    /// `AF_PACKET`.
+    Link(LinkAddress),
 }
 
 /// The bytes of a `struct sockaddr`.
@@ -99,6 +102,19 @@ impl SocketAddress {
                     pid: u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
                     groups: u32::from_ne_bytes([b[8], b[9], b[10], b[11]]),
                 })
+            }
+            AF_PACKET => {
+                let b: &[u8; 20] = bytes.first_chunk().ok_or(Errno::EINVAL)?;
+                let mut address = [0; 8];
+                address.copy_from_slice(&b[12..]);
+                Ok(Self::Link(LinkAddress {
+                    protocol: u16::from_be_bytes([b[2], b[3]]),
+                    interface: u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
+                    hardware: u16::from_ne_bytes([b[8], b[9]]),
+                    packet_type: b[10],
+                    len: b[11],
+                    address,
+                }))
             }
             _ => Err(Errno::EAFNOSUPPORT),
         }
@@ -184,6 +200,14 @@ impl SocketAddress {
                 put(&pid.to_ne_bytes());
                 put(&groups.to_ne_bytes());
             }
+            Self::Link(link) => {
+                put(&AF_PACKET.to_ne_bytes());
+                put(&link.protocol.to_be_bytes());
+                put(&link.interface.to_ne_bytes());
+                put(&link.hardware.to_ne_bytes());
+                put(&[link.packet_type, link.len]);
+                put(&link.address);
+            }
         }
         out
     }
@@ -194,6 +218,14 @@ impl SocketAddress {
             Self::V4(a) if !v6 => Ok(Endpoint::new(Address::from_v4(*a.ip()), a.port())),
             Self::V6(a) if v6 => Ok(Endpoint::new(Address::from_v6(*a.ip()), a.port())),
             _ => Err(Errno::EAFNOSUPPORT),
+        }
+    }
+
+    /// The address for a packet socket. `EINVAL` for another family.
+    pub(crate) fn link(&self) -> Result<&LinkAddress> {
+        match self {
+            Self::Link(link) => Ok(link),
+            _ => Err(Errno::EINVAL),
         }
     }
 
@@ -246,6 +278,14 @@ mod tests {
                 node: None,
             }),
             SocketAddress::Netlink { pid: 7, groups: 1 },
+            SocketAddress::Link(LinkAddress {
+                protocol: 0x0806,
+                interface: 2,
+                hardware: 1,
+                packet_type: 4,
+                len: 6,
+                address: [1, 2, 3, 4, 5, 6, 0, 0],
+            }),
         ];
         for sample in samples {
             let encoded = sample.encode();

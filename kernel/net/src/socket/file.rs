@@ -15,10 +15,12 @@ use coracle_core::{Errno, PollEvents, Result};
 use super::Shutdown;
 use super::address::SocketAddress;
 use super::linux::{
-    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, MSG_ERRQUEUE, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC,
-    SCM_CREDENTIALS, SOCK_DGRAM, SOCK_MAX, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET,
+    AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, MSG_ERRQUEUE, MSG_MORE, MSG_OOB, MSG_PEEK,
+    MSG_TRUNC, SCM_CREDENTIALS, SOCK_DGRAM, SOCK_MAX, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM,
+    SOL_SOCKET,
 };
 use crate::address::Endpoint;
+use crate::link::PacketSocket;
 use crate::netlink::NetlinkSocket;
 use crate::raw::RawSocket;
 use crate::stack::NetStack;
@@ -34,6 +36,7 @@ pub(super) enum Kind {
     Unix(Arc<UnixSocket>),
     Netlink(Arc<NetlinkSocket>),
     Raw(Arc<RawSocket>),
+    Packet(Arc<PacketSocket>),
 }
 
 /// A socket of any family.
@@ -134,6 +137,17 @@ impl SocketFile {
                     _ => Err(Errno::ESOCKTNOSUPPORT),
                 };
             }
+            Ok(AF_PACKET) => {
+                let with_header = match kind {
+                    SOCK_RAW => true,
+                    SOCK_DGRAM => false,
+                    _ => return Err(Errno::ESOCKTNOSUPPORT),
+                };
+                // The argument is in network order.
+                let protocol = u16::from_be(coracle_abi::convert::low_u16(protocol.into()));
+                let socket = PacketSocket::new(stack, with_header, protocol);
+                return Ok(Self::from_kind(stack, Kind::Packet(socket)));
+            }
             _ => return Err(Errno::EAFNOSUPPORT),
         };
         let icmp = if v6 { protocol::ICMPV6 } else { protocol::ICMP };
@@ -141,8 +155,8 @@ impl SocketFile {
         let kind = match (kind, protocol) {
             (SOCK_STREAM, 0 | protocol::TCP) => Kind::Tcp(TcpSocket::new(v6)),
             (SOCK_DGRAM, 0 | protocol::UDP) => Kind::Udp(UdpSocket::new(v6)),
-            (SOCK_DGRAM, p) if p == icmp => Kind::Raw(RawSocket::new(stack, v6, true)),
-            (SOCK_RAW, p) if p == icmp => Kind::Raw(RawSocket::new(stack, v6, false)),
+            (SOCK_DGRAM, p) if p == icmp => Kind::Raw(RawSocket::ping(stack, v6)),
+            (SOCK_RAW, p) if p != 0 => Kind::Raw(RawSocket::raw(stack, v6, p)),
             (SOCK_STREAM | SOCK_DGRAM | SOCK_RAW, _) => return Err(Errno::EPROTONOSUPPORT),
             _ => return Err(Errno::ESOCKTNOSUPPORT),
         };
@@ -205,6 +219,7 @@ impl SocketFile {
                 let to = to.endpoint(socket.v6)?;
                 socket.bind(&self.stack, to.address, to.port)
             }
+            Kind::Packet(socket) => socket.bind(&self.stack, to.link()?),
         }
     }
 
@@ -213,7 +228,9 @@ impl SocketFile {
         match &self.kind {
             Kind::Tcp(socket) => socket.listen(&self.stack, backlog),
             Kind::Unix(socket) => socket.listen(backlog),
-            Kind::Udp(_) | Kind::Netlink(_) | Kind::Raw(_) => Err(Errno::EOPNOTSUPP),
+            Kind::Udp(_) | Kind::Netlink(_) | Kind::Raw(_) | Kind::Packet(_) => {
+                Err(Errno::EOPNOTSUPP)
+            }
         }
     }
 
@@ -235,7 +252,9 @@ impl SocketFile {
                 file.switches.store(switches, Ordering::Relaxed);
                 Ok((file, address))
             }
-            Kind::Udp(_) | Kind::Netlink(_) | Kind::Raw(_) => Err(Errno::EOPNOTSUPP),
+            Kind::Udp(_) | Kind::Netlink(_) | Kind::Raw(_) | Kind::Packet(_) => {
+                Err(Errno::EOPNOTSUPP)
+            }
             Kind::Unix(listener) => {
                 let (socket, peer) = listener.accept()?;
                 let file = Self::from_kind(&self.stack, Kind::Unix(socket));
@@ -264,6 +283,7 @@ impl SocketFile {
                 SocketAddress::Unspecified => socket.connect(&self.stack.unix, None),
                 to => socket.connect(&self.stack.unix, Some(to.unix()?)),
             },
+            Kind::Packet(_) => Err(Errno::EOPNOTSUPP),
             Kind::Netlink(_) => match to {
                 SocketAddress::Netlink { pid: 0, .. } => Ok(()), // the kernel is the only peer
                 _ => Err(Errno::ECONNREFUSED),
@@ -308,6 +328,10 @@ impl SocketFile {
                 socket.send(&self.stack.unix, src, to, rights, who)
             }
             Kind::Netlink(socket) => socket.send(&self.stack, src),
+            Kind::Packet(socket) => {
+                let to = request.to.map(SocketAddress::link).transpose()?;
+                socket.send(&self.stack, src, to)
+            }
             Kind::Raw(socket) => {
                 let to = request.to.map(|to| to.endpoint(socket.v6)).transpose()?;
                 socket.send(&self.stack, src, to.map(|to| to.address), now)
@@ -355,6 +379,15 @@ impl SocketFile {
                 let whole = flags & MSG_TRUNC != 0;
                 Ok(unix_received(socket.receive(dst, peek)?, whole))
             }
+            Kind::Packet(socket) => {
+                let (copied, len, from) = socket.receive(dst, peek)?;
+                Ok(message_received(
+                    copied,
+                    len,
+                    SocketAddress::Link(from),
+                    flags,
+                ))
+            }
             Kind::Netlink(socket) => {
                 let (copied, len) = socket.receive(dst, peek)?;
                 let from = SocketAddress::Netlink { pid: 0, groups: 0 };
@@ -386,7 +419,7 @@ impl SocketFile {
             Kind::Tcp(socket) => socket.shutdown(&self.stack, how, self.stack.now()),
             Kind::Udp(socket) => socket.shutdown(how),
             Kind::Unix(socket) => socket.shutdown(how),
-            Kind::Netlink(_) => Err(Errno::EOPNOTSUPP),
+            Kind::Netlink(_) | Kind::Packet(_) => Err(Errno::EOPNOTSUPP),
             Kind::Raw(socket) => socket.peer().map(|_| ()),
         }
     }
@@ -397,6 +430,7 @@ impl SocketFile {
             Kind::Tcp(socket) => SocketAddress::from_endpoint(socket.local(), socket.v6),
             Kind::Udp(socket) => SocketAddress::from_endpoint(socket.local(), socket.v6),
             Kind::Unix(socket) => SocketAddress::Unix(socket.name()),
+            Kind::Packet(socket) => SocketAddress::Link(socket.local(&self.stack)),
             Kind::Netlink(socket) => SocketAddress::Netlink {
                 pid: socket.port(),
                 groups: 0,
@@ -415,6 +449,7 @@ impl SocketFile {
             Kind::Udp(socket) => SocketAddress::from_endpoint(socket.peer()?, socket.v6),
             Kind::Unix(socket) => SocketAddress::Unix(socket.peer_name()?),
             Kind::Netlink(_) => SocketAddress::Netlink { pid: 0, groups: 0 },
+            Kind::Packet(_) => return Err(Errno::EOPNOTSUPP),
             Kind::Raw(socket) => {
                 SocketAddress::from_endpoint(Endpoint::new(socket.peer()?, 0), socket.v6)
             }
@@ -434,6 +469,7 @@ impl File for SocketFile {
             Kind::Unix(socket) => socket.receive(dst, false).map(|r| r.copied),
             Kind::Netlink(socket) => socket.receive(dst, false).map(|r| r.0),
             Kind::Raw(socket) => socket.receive(dst, false).map(|r| r.0),
+            Kind::Packet(socket) => socket.receive(dst, false).map(|r| r.0),
         }
     }
 
@@ -451,6 +487,7 @@ impl File for SocketFile {
             Kind::Unix(socket) => socket.poll(),
             Kind::Netlink(socket) => socket.poll(),
             Kind::Raw(socket) => socket.poll(),
+            Kind::Packet(socket) => socket.poll(),
         }
     }
 
@@ -461,6 +498,7 @@ impl File for SocketFile {
             Kind::Unix(socket) => &socket.poll,
             Kind::Netlink(socket) => &socket.poll,
             Kind::Raw(socket) => &socket.poll,
+            Kind::Packet(socket) => &socket.poll,
         })
     }
 
@@ -483,7 +521,9 @@ impl File for SocketFile {
             Kind::Tcp(socket) => socket.close(&self.stack, self.stack.now()),
             Kind::Udp(socket) => socket.close(&self.stack),
             Kind::Unix(socket) => socket.close(&self.stack.unix),
-            Kind::Netlink(_) | Kind::Raw(_) => {}
+            Kind::Packet(socket) => socket.close(&self.stack),
+            Kind::Raw(socket) => socket.close(&self.stack),
+            Kind::Netlink(_) => {}
         }
     }
 }

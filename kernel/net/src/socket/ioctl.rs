@@ -64,6 +64,7 @@ impl SocketFile {
                     Kind::Unix(socket) => socket.readable_bytes(),
                     Kind::Netlink(socket) => socket.readable_bytes(),
                     Kind::Raw(socket) => socket.readable_bytes(),
+                    Kind::Packet(socket) => socket.readable_bytes(),
                 };
                 out.write(number(count)?)?;
             }

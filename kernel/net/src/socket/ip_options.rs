@@ -16,6 +16,11 @@ use crate::udp::UdpReceived;
 
 impl SocketFile {
     pub(super) fn set_ip_option(&self, name: u32, value: &[u8]) -> Result<()> {
+        if let Kind::Raw(socket) = &self.kind
+            && socket.set_option(false, name, int_or_byte(value)?)?
+        {
+            return Ok(());
+        }
         let byte = || u8::try_from(int_or_byte(value)?).map_err(|_| Errno::EINVAL);
         match name {
             n::IP_TOS => {
@@ -62,10 +67,15 @@ impl SocketFile {
             Kind::Tcp(socket) => socket.v6,
             Kind::Udp(socket) => socket.v6,
             Kind::Raw(socket) => socket.v6,
-            Kind::Unix(_) | Kind::Netlink(_) => false,
+            Kind::Unix(_) | Kind::Netlink(_) | Kind::Packet(_) => false,
         };
         if !v6 {
             return Err(Errno::ENOPROTOOPT);
+        }
+        if let Kind::Raw(socket) = &self.kind
+            && socket.set_option(true, name, int(value)?)?
+        {
+            return Ok(());
         }
         match name {
             n::IPV6_V6ONLY => {
@@ -133,8 +143,13 @@ impl SocketFile {
                     o.v6_only,
                 )
             }),
-            Kind::Raw(_) => return Err(Errno::ENOPROTOOPT),
-            Kind::Unix(_) | Kind::Netlink(_) => return Err(Errno::EOPNOTSUPP),
+            Kind::Raw(socket) => {
+                let value = socket.option(v6, name).ok_or(Errno::ENOPROTOOPT)?;
+                return Ok(give_int(out, value));
+            }
+            Kind::Unix(_) | Kind::Netlink(_) | Kind::Packet(_) => {
+                return Err(Errno::EOPNOTSUPP);
+            }
         };
         let value = match (v6, name) {
             (false, n::IP_TTL) | (true, n::IPV6_UNICAST_HOPS) => usize::from(ttl),

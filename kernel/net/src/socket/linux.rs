@@ -9,6 +9,7 @@ pub const AF_UNIX: u16 = 1;
 pub const AF_INET: u16 = 2;
 pub const AF_INET6: u16 = 10;
 pub const AF_NETLINK: u16 = 16;
+pub const AF_PACKET: u16 = 17;
 
 pub const SOCK_STREAM: u32 = 1;
 pub const SOCK_DGRAM: u32 = 2;
@@ -34,6 +35,7 @@ pub const SOL_TCP: u32 = 6;
 pub const SOL_UDP: u32 = 17;
 pub const SOL_IPV6: u32 = 41;
 pub const SOL_RAW: u32 = 255;
+pub const SOL_PACKET: u32 = 263;
 pub const SOL_NETLINK: u32 = 270;
 
 pub const SCM_RIGHTS: u32 = 1;

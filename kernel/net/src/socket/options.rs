@@ -12,8 +12,8 @@ use coracle_core::{Errno, Result};
 
 use super::file::{Kind, SocketFile};
 use super::linux::{
-    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM,
-    SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_TCP, SOL_UDP,
+    AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET,
+    SOCK_STREAM, SOL_IP, SOL_IPV6, SOL_PACKET, SOL_SOCKET, SOL_TCP, SOL_UDP,
 };
 use crate::tcp::TcpOptions;
 use crate::udp::UdpOptions;
@@ -134,6 +134,7 @@ impl SocketFile {
             SOL_IP => self.set_ip_option(name, value),
             SOL_IPV6 => self.set_ipv6_option(name, value),
             SOL_TCP => self.set_tcp_option(name, value),
+            SOL_PACKET => self.set_packet_option(name, value),
             SOL_UDP => Err(Errno::ENOPROTOOPT),
             _ => Err(Errno::ENOPROTOOPT),
         }
@@ -146,6 +147,38 @@ impl SocketFile {
             SOL_SOCKET => self.get_socket_option(name, out),
             SOL_IP | SOL_IPV6 => self.get_ip_option(level == SOL_IPV6, name, out),
             SOL_TCP => self.get_tcp_option(name, out),
+            SOL_PACKET => self.get_packet_option(name, out),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    /// `packet(7)`: a card shows us all frames that its network has for us anyway, so joining changes nothing.
+    fn set_packet_option(&self, name: u32, value: &[u8]) -> Result<()> {
+        const PACKET_ADD_MEMBERSHIP: u32 = 1;
+        const PACKET_DROP_MEMBERSHIP: u32 = 2;
+        match (&self.kind, name) {
+            (Kind::Packet(_), PACKET_ADD_MEMBERSHIP | PACKET_DROP_MEMBERSHIP) => {
+                let index = int(value)?;
+                let index = u32::try_from(index).map_err(|_| Errno::ENODEV)?;
+                self.stack
+                    .by_linux_index(index)?
+                    .map(|_| ())
+                    .ok_or(Errno::ENODEV)
+            }
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn get_packet_option(&self, name: u32, out: &mut [u8]) -> Result<usize> {
+        const PACKET_STATISTICS: u32 = 6;
+        match (&self.kind, name) {
+            (Kind::Packet(socket), PACKET_STATISTICS) => {
+                let (seen, dropped) = socket.take_statistics();
+                let mut bytes = [0; 8];
+                bytes[..4].copy_from_slice(&seen.to_ne_bytes());
+                bytes[4..].copy_from_slice(&dropped.to_ne_bytes());
+                Ok(give(out, &bytes))
+            }
             _ => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -311,8 +344,8 @@ impl SocketFile {
         }
         let inet = |v6: bool| if v6 { AF_INET6 } else { AF_INET };
         let (domain, kind, number) = match &self.kind {
-            Kind::Tcp(socket) => (inet(socket.v6), SOCK_STREAM, protocol::TCP),
-            Kind::Udp(socket) => (inet(socket.v6), SOCK_DGRAM, protocol::UDP),
+            Kind::Tcp(socket) => (inet(socket.v6), SOCK_STREAM, protocol::TCP.into()),
+            Kind::Udp(socket) => (inet(socket.v6), SOCK_DGRAM, protocol::UDP.into()),
             Kind::Unix(socket) => {
                 let kind = match socket.kind {
                     UnixKind::Stream => SOCK_STREAM,
@@ -322,26 +355,30 @@ impl SocketFile {
                 (AF_UNIX, kind, 0)
             }
             Kind::Netlink(_) => (AF_NETLINK, SOCK_RAW, 0),
-            Kind::Raw(socket) => {
-                let icmp = if socket.v6 {
-                    protocol::ICMPV6
+            Kind::Packet(socket) => {
+                let kind = if socket.with_header {
+                    SOCK_RAW
                 } else {
-                    protocol::ICMP
+                    SOCK_DGRAM
                 };
+                let protocol = socket.local(&self.stack).protocol;
+                (AF_PACKET, kind, usize::from(protocol.to_be()))
+            }
+            Kind::Raw(socket) => {
                 let kind = if socket.ping { SOCK_DGRAM } else { SOCK_RAW };
-                (inet(socket.v6), kind, icmp)
+                (inet(socket.v6), kind, usize::from(socket.protocol))
             }
         };
         let value = match name {
             n::SO_TYPE => usize_from_u32(kind),
             n::SO_DOMAIN => usize::from(domain),
-            n::SO_PROTOCOL => usize::from(number),
+            n::SO_PROTOCOL => number,
             n::SO_ERROR => {
                 let error = match &self.kind {
                     Kind::Tcp(socket) => socket.take_error(),
                     Kind::Udp(socket) => socket.take_error(),
                     Kind::Unix(socket) => socket.take_error(),
-                    Kind::Netlink(_) | Kind::Raw(_) => None,
+                    Kind::Netlink(_) | Kind::Raw(_) | Kind::Packet(_) => None,
                 };
                 let number = error.map_or(0, Errno::number);
                 return Ok(give(out, &number.to_ne_bytes()));

@@ -28,6 +28,28 @@ pub(crate) struct Ipv4 {
     pub(crate) destination: Ipv4Addr,
 }
 
+/// Completes a header that the application wrote (raw(7), `IP_HDRINCL`): the total length and the checksum always, the
+/// source and the identification if they are zero. `None` if it is no header.
+pub(crate) fn complete(packet: &mut [u8], source: Option<Ipv4Addr>, id: u16) -> Option<()> {
+    let total = len16(packet.len());
+    let header_len = usize::from(packet.first()? & 15) * 4;
+    if packet[0] >> 4 != 4 || header_len < HEADER || header_len > packet.len() {
+        return None;
+    }
+    let h = &mut packet[..header_len];
+    put16(h, 2, total);
+    if h[4..6] == [0, 0] {
+        put16(h, 4, id);
+    }
+    if h[12..16] == [0; 4] {
+        h[12..16].copy_from_slice(&source?.octets());
+    }
+    put16(h, 10, 0);
+    let sum = Sum::default().add(h).finish();
+    h[10..12].copy_from_slice(&sum);
+    Some(())
+}
+
 impl Ipv4 {
     /// Parses a header and checks its checksum.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
