@@ -142,6 +142,14 @@ impl Address {
         }
     }
 
+    /// This network's address with the lower half of `host`.
+    pub(crate) const fn with_interface_id(self, host: Self) -> Self {
+        Self {
+            high: self.high,
+            low: host.low,
+        }
+    }
+
     /// The group of all hosts that may have this IPv6 address (RFC 4291, 2.7.1).
     pub(crate) const fn solicited_node(self) -> Self {
         Self {

@@ -38,6 +38,17 @@ impl RouteTable {
             .retain(|r| r.interface != interface || !r.destination.address.is_v4());
     }
 
+    /// Drops the IPv6 route to a network on an interface.
+    pub(crate) fn remove_v6(&mut self, interface: usize, network: Address, length: u8) {
+        let is_it = |r: &Route| {
+            r.interface == interface
+                && !r.destination.address.is_v4()
+                && r.destination.length == length
+                && r.destination.contains(network)
+        };
+        self.routes.retain(|r| !is_it(r));
+    }
+
     pub(crate) fn find(&self, destination: Address) -> Option<Route> {
         self.routes
             .iter()

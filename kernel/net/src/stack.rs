@@ -18,7 +18,7 @@ use coracle_core::timer::TimerTarget;
 use crate::address::{Address, Prefix};
 use crate::counters::Counters;
 use crate::dhcp::Dhcp;
-use crate::ip::Reassembly;
+use crate::ip::{Groups, Reassembly};
 use crate::link::{Interface, PacketSockets};
 use crate::loopback::Loopback;
 use crate::map::HashKey;
@@ -114,6 +114,7 @@ pub struct NetStack {
     pub(crate) dhcp: Dhcp,
     pub(crate) raw: RawSockets,
     pub(crate) packets: PacketSockets,
+    pub(crate) groups: Groups,
 }
 
 impl NetStack {
@@ -146,6 +147,7 @@ impl NetStack {
                 dhcp: Dhcp::default(),
                 raw: RawSockets::default(),
                 packets: PacketSockets::default(),
+                groups: Groups::default(),
             }
         });
         let lo = Interface::new(0, "lo".to_owned(), None, key);
@@ -214,10 +216,8 @@ impl NetStack {
             },
         );
         let now = self.now();
+        self.start_autoconf(interface, config.gateway6.is_some(), now);
         self.announce(interface, now);
-        if config.gateway6.is_none() {
-            self.solicit_router(interface, now);
-        }
         if config.dhcp {
             self.start_dhcp(interface, now);
         }
@@ -436,6 +436,7 @@ impl NetStack {
                     }
                 }
                 TimerKey::Dhcp(index) => self.run_dhcp(index, now),
+                TimerKey::Autoconf(index) => self.run_autoconf(index, now),
                 TimerKey::Backlog(index) => {
                     if let Some(interface) = self.interface(index) {
                         interface.backlog_timer_set.store(false, Ordering::Relaxed);

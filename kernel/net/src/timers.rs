@@ -29,6 +29,8 @@ pub(crate) enum TimerKey {
     Announce(usize),
     /// The DHCP client of the interface with this index.
     Dhcp(usize),
+    /// IPv6 autoconfiguration of the interface with this index.
+    Autoconf(usize),
     /// Packets that found the transmit ring of this interface full.
     Backlog(usize),
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! ICMP and `ICMPv6`: answering echoes, saying what cannot be delivered, and passing on what others say about us.
 
+mod autoconf;
 mod errors;
 mod ndp;
 
+pub(crate) use autoconf::Autoconf;
 pub(crate) use errors::DeliveryError;
 
 use core::sync::atomic::Ordering;
@@ -11,7 +13,8 @@ use core::sync::atomic::Ordering;
 use coracle_core::packet::{HEADROOM, PacketBuf, TxPacket};
 
 use crate::address::Address;
-use crate::ip::{IpHeader, IpMeta};
+use crate::ip::{IpHeader, IpMeta, MLD_QUERY};
+use crate::link::Path;
 use crate::stack::NetStack;
 use crate::wire::checksum::Sum;
 use crate::wire::icmp::{self, Icmp, v4, v6};
@@ -75,6 +78,11 @@ impl NetStack {
             wire_ndp::ROUTER_ADVERT..=wire_ndp::NEIGHBOUR_ADVERT if meta.ttl == 255 => {
                 self.input_ndp(meta, &message, buf.data(), now);
             }
+            MLD_QUERY if meta.source.is_v6_link_local() => {
+                if let Some(group) = buf.data().get(8..24).and_then(<[u8]>::first_chunk::<16>) {
+                    self.answer_group_query(meta, Address::from_v6((*group).into()), now);
+                }
+            }
             _ => {}
         }
     }
@@ -95,14 +103,26 @@ impl NetStack {
         destination: Address,
         source: Option<Address>,
         interface: Option<usize>,
+        message: PacketBuf,
+        ttl: u8,
+        now: u64,
+    ) {
+        match self.route(destination, source, interface) {
+            Ok(path) => self.send_icmp_on(path, destination, message, ttl, now),
+            Err(_) => self.counters.drop_unreachable.bump(),
+        }
+    }
+
+    /// As [`NetStack::send_icmp`], by a way that is known.
+    #[cold]
+    fn send_icmp_on(
+        &self,
+        mut path: Path,
+        destination: Address,
         mut message: PacketBuf,
         ttl: u8,
         now: u64,
     ) {
-        let Ok(mut path) = self.route(destination, source, interface) else {
-            self.counters.drop_unreachable.bump();
-            return;
-        };
         let (protocol, sum) = if destination.is_v4() {
             (protocol::ICMP, Sum::default())
         } else {

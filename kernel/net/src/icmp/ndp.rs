@@ -7,7 +7,7 @@ use coracle_core::packet::{HEADROOM, PacketBuf};
 
 use crate::address::Address;
 use crate::ip::IpMeta;
-use crate::link::Interface;
+use crate::link::{Interface, Path};
 use crate::stack::NetStack;
 use crate::wire::icmp::{self, Icmp};
 use crate::wire::ndp::{
@@ -32,18 +32,27 @@ impl NetStack {
                 if !interface.has_address(target) {
                     return;
                 }
+                let tentative = interface.autoconf.lock().is_tentative(target);
+                if tentative && meta.source.is_unspecified() {
+                    self.address_in_use(interface, target, now); // both check the same address
+                    return;
+                }
                 if let Some(mac) = ask.link.filter(|_| meta.source.is_unicast()) {
                     self.neighbour_learned(interface, meta.source, mac, true, now);
                 }
                 let to = Some(meta.source).filter(|s| s.is_unicast());
-                self.advertise_neighbour(interface, target, to, now);
+                self.advertise_neighbour(interface, target, to, !tentative, now);
             }
             NEIGHBOUR_ADVERT => {
                 let Some(answer) = Neighbour::parse(bytes, TARGET_LINK) else {
                     return;
                 };
+                let target = Address::from_v6(answer.target);
+                if interface.autoconf.lock().is_tentative(target) {
+                    self.address_in_use(interface, target, now);
+                    return;
+                }
                 if let Some(mac) = answer.link {
-                    let target = Address::from_v6(answer.target);
                     self.neighbour_learned(interface, target, mac, false, now);
                 }
             }
@@ -54,15 +63,7 @@ impl NetStack {
                 if let Some(mac) = advert.link {
                     self.neighbour_learned(interface, meta.source, mac, true, now);
                 }
-                let has_default = self
-                    .routes
-                    .lock()
-                    .all()
-                    .iter()
-                    .any(|r| !r.destination.address.is_v4() && r.destination.length == 0);
-                if advert.lifetime_s > 0 && !has_default {
-                    self.add_default_route(interface, meta.source);
-                }
+                self.input_router_advert(interface, meta.source, &advert, now);
             }
             _ => {}
         }
@@ -77,17 +78,36 @@ impl NetStack {
         self.send_ndp(interface, to, None, NEIGHBOUR_SOLICIT, 0, &body, now);
     }
 
-    /// Tells `to`, or all hosts, our hardware address.
+    /// Asks whether anybody has `address` already: from nobody, so that nobody notes it as ours (RFC 4862 5.4.2).
+    #[cold]
+    pub(super) fn send_probe(&self, interface: &Arc<Interface>, address: Address, now: u64) {
+        let header = Icmp {
+            kind: NEIGHBOUR_SOLICIT,
+            code: 0,
+            id: 0,
+            rest: 0,
+        };
+        let target = address.v6().octets();
+        let mut message = PacketBuf::new(HEADROOM, icmp::HEADER + target.len());
+        message.append(icmp::HEADER).copy_from_slice(&header.emit());
+        message.append(target.len()).copy_from_slice(&target);
+        let to = address.solicited_node();
+        let path = Path::new(interface.clone(), Address::ANY_V6, to);
+        self.send_icmp_on(path, to, message, 255, now);
+    }
+
+    /// Tells `to`, or all hosts, our hardware address; with `replace` also those who know another.
     #[cold]
     pub(crate) fn advertise_neighbour(
         &self,
         interface: &Arc<Interface>,
         address: Address,
         to: Option<Address>,
+        replace: bool,
         now: u64,
     ) {
         let body = Neighbour::emit(address.v6(), TARGET_LINK, interface.mac);
-        let flags = OVERRIDE | if to.is_some() { SOLICITED } else { 0 };
+        let flags = if replace { OVERRIDE } else { 0 } | if to.is_some() { SOLICITED } else { 0 };
         let to = to.unwrap_or(all_nodes());
         self.send_ndp(
             interface,

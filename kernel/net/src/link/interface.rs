@@ -15,6 +15,7 @@ use coracle_core::sync::SpinLock;
 use super::NeighbourTable;
 use crate::address::{Address, Prefix};
 use crate::counters::Counters;
+use crate::icmp::Autoconf;
 use crate::map::HashKey;
 use crate::wire::ethernet::{Ethernet, HEADER};
 use crate::wire::protocol;
@@ -54,6 +55,8 @@ pub(crate) struct Interface {
     pub(crate) backlog_timer_set: AtomicBool,
     /// Gratuitous announcements still to send.
     pub(crate) announcements: AtomicUsize,
+    /// IPv6: what routers said, and which addresses are being checked.
+    pub(crate) autoconf: SpinLock<Autoconf>,
 }
 
 impl Interface {
@@ -86,6 +89,7 @@ impl Interface {
             neighbour_timer_set: AtomicBool::new(false),
             backlog_timer_set: AtomicBool::new(false),
             announcements: AtomicUsize::new(0),
+            autoconf: SpinLock::new(Autoconf::default()),
         }
     }
 

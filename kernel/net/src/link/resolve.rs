@@ -291,7 +291,10 @@ impl NetStack {
                     };
                     self.send_arp(interface, BROADCAST, &announcement);
                 }
-                None => self.advertise_neighbour(interface, prefix.address, None, now),
+                None => {
+                    let replace = !interface.autoconf.lock().is_tentative(prefix.address);
+                    self.advertise_neighbour(interface, prefix.address, None, replace, now);
+                }
             }
         }
         if left > 1 {

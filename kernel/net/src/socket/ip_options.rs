@@ -232,7 +232,14 @@ impl SocketFile {
                 (false, None) => result = Err(Errno::EADDRNOTAVAIL),
             }
         })?;
-        result
+        result?;
+        let now = self.stack.now();
+        if join {
+            self.stack.join_group(group, place, now);
+        } else {
+            self.stack.leave_group(group, place, now);
+        }
+        Ok(())
     }
 
     /// The control message that `IP_PKTINFO` and `IPV6_RECVPKTINFO` ask for.

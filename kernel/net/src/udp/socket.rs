@@ -348,8 +348,12 @@ impl UdpSocket {
         let mut inner = self.inner.lock();
         let port = core::mem::take(&mut inner.bound).then_some(inner.local.port);
         let queue = core::mem::take(&mut inner.queue);
+        let groups = core::mem::take(&mut inner.options.groups);
         drop(inner);
         drop(queue);
+        for (group, interface) in groups {
+            stack.leave_group(group, interface, stack.now());
+        }
         if let (Some(me), Some(port)) = (self.me.upgrade(), port) {
             stack.udp.ports.unbind(&me, port);
         }

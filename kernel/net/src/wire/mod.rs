@@ -18,6 +18,7 @@ pub(crate) mod udp;
 /// Numbers of the protocols above IP (IANA, "Assigned Internet Protocol Numbers").
 pub(crate) mod protocol {
     pub(crate) const ICMP: u8 = 1;
+    pub(crate) const IGMP: u8 = 2;
     pub(crate) const TCP: u8 = 6;
     pub(crate) const UDP: u8 = 17;
     pub(crate) const ICMPV6: u8 = 58;
