@@ -12,6 +12,9 @@
 //     text                                    what OBSERVE() recorded in the case, after its verdict
 //   N passed, M failed                        last line; exit status 1 if M > 0
 //
+// A case may replace the program by itself (exec.c): it begins again in the new program with `abi_step` one higher, before
+// anything else happened there, and the cases behind it follow.
+//
 // Arguments name the cases to run (default: all). Environment: ABI_TMP is the folder for scratch files (default: /dev/shm
 // if it is a tmpfs, as the guest's /tmp is, else /tmp), ABI_TIMEOUT_S the seconds one case may take (default 20).
 #ifndef ABI_HARNESS_H
@@ -97,7 +100,10 @@ static pthread_mutex_t abi_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(const char *) abi_running;
 static _Atomic int64_t abi_started_ns;
 static char abi_home[200];          // the folder scratch folders are made in
+static char abi_program[400];       // the path of the program of the tests
 static int abi_passed, abi_failed;
+static int abi_step;                // how often the running case has replaced the program
+static const char *abi_rest = "*";  // names of the cases still to run, each with a comma; "*" for all in order
 
 static const char *abi_errno_name(int error) {
     const char *name = strerrorname_np(error);
@@ -141,6 +147,16 @@ abi_fail(const char *file, int line, const char *expr, const char *format, ...) 
 }
 
 // ---- small helpers for cases ----
+
+#define ABI_RESUME "ABI_RESUME="
+
+// What the new program must find, in its environment or its arguments, to go on with the running case.
+MAYBE_UNUSED static char *abi_resume(void) {
+    static char text[2048];
+    snprintf(text, sizeof text, ABI_RESUME "%s %d %d %d %s %s %s", atomic_load(&abi_running), abi_step + 1, abi_passed,
+             abi_failed, abi_home, abi_program, abi_rest);
+    return text;
+}
 
 #define MS 1000000LL
 #define SECOND 1000000000LL
@@ -377,10 +393,12 @@ static void abi_reset(void) {
 }
 
 static void abi_run(struct abi_case *one) {
-    abi_reset();
     char scratch[300];
     snprintf(scratch, sizeof scratch, "%s/%s", abi_home, one->name);
-    mkdir(scratch, 0755);
+    if (abi_step == 0) {
+        abi_reset();
+        mkdir(scratch, 0755);
+    }
     abi_verdict[0] = 0;
     abi_observed[0] = 0;
     abi_observed_size = 0;
@@ -388,11 +406,12 @@ static void abi_run(struct abi_case *one) {
     atomic_store(&abi_started_ns, now_ns());
     atomic_store(&abi_running, one->name);
     if (sigsetjmp(abi_case_exit, 1) == 0) {
-        CHECK(chdir(scratch) == 0);
+        CHECK(abi_step > 0 || chdir(scratch) == 0);
         errno = 0;
         one->run();
     }
     atomic_store(&abi_running, NULL);
+    abi_step = 0;
     if (abi_verdict[0]) {
         abi_failed++;
         abi_print("FAIL %s %s\n", one->name, abi_verdict);
@@ -412,16 +431,8 @@ static const char *abi_default_folder(void) {
     return is_tmpfs && access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
 }
 
-int main(int argc, char **argv) {
-    abi_main_thread = pthread_self();
-    const char *folder = getenv("ABI_TMP"), *limit = getenv("ABI_TIMEOUT_S");
-    snprintf(abi_home, sizeof abi_home, "%s/abi-%s", folder ? folder : abi_default_folder(), program_invocation_short_name);
-    abi_remove_tree(abi_home);
-    if (mkdir(abi_home, 0755) == -1) {
-        abi_print("cannot make %s: %s\n", abi_home, abi_errno_name(errno));
-        return 2;
-    }
-
+static void abi_start_watchdog(void) {
+    const char *limit = getenv("ABI_TIMEOUT_S");
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -430,20 +441,78 @@ int main(int argc, char **argv) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
         abi_print("no watchdog thread: %s\n", abi_errno_name(error));
+}
 
-    for (int i = 1; i < argc; i++) {
-        struct abi_case *one = abi_first;
-        while (one && strcmp(one->name, argv[i]) != 0)
-            one = one->next;
+static struct abi_case *abi_find(const char *name, size_t length) {
+    for (struct abi_case *one = abi_first; one; one = one->next)
+        if (strlen(one->name) == length && !strncmp(one->name, name, length))
+            return one;
+    return NULL;
+}
+
+// Runs the cases named in `abi_rest`.
+static int abi_run_named(void) {
+    while (*abi_rest) {
+        size_t length = strcspn(abi_rest, ",");
+        struct abi_case *one = abi_find(abi_rest, length);
         if (!one) {
-            abi_print("no case is named %s\n", argv[i]);
+            abi_print("no case is named %.*s\n", (int)length, abi_rest);
             return 2;
         }
+        abi_rest += length + 1;
         abi_run(one);
     }
-    if (argc == 1)
-        for (struct abi_case *one = abi_first; one; one = one->next)
+    return 0;
+}
+
+// Goes on with the case that replaced the program, if this is such a program. Returns that case.
+static struct abi_case *abi_go_on(int argc, char **argv) {
+    const size_t prefix = strlen(ABI_RESUME);
+    const char *state = NULL;
+    for (char **all = environ; all && *all && !state; all++)
+        state = strncmp(*all, ABI_RESUME, prefix) ? NULL : *all + prefix;
+    for (int i = 0; i < argc && !state; i++)
+        state = strncmp(argv[i], ABI_RESUME, prefix) ? NULL : argv[i] + prefix;
+    if (!state)
+        return NULL;
+    char name[128];
+    int end = 0;
+    if (sscanf(state, "%127s %d %d %d %199s %399s %n", name, &abi_step, &abi_passed, &abi_failed, abi_home, abi_program,
+               &end) != 6)
+        return NULL;
+    abi_rest = state + end;
+    struct abi_case *one = abi_find(name, strlen(name));
+    if (one)
+        abi_run(one); // without a watchdog: the case finds what a new program finds
+    return one;
+}
+
+int main(int argc, char **argv) {
+    static char names[4096];
+    abi_main_thread = pthread_self();
+    struct abi_case *done = abi_go_on(argc, argv);
+    if (!done) {
+        const char *folder = getenv("ABI_TMP");
+        if (readlink("/proc/self/exe", abi_program, sizeof abi_program - 1) < 0)
+            abi_print("no /proc/self/exe: %s\n", abi_errno_name(errno));
+        snprintf(abi_home, sizeof abi_home, "%s/abi-%s", folder ? folder : abi_default_folder(),
+                 program_invocation_short_name);
+        abi_remove_tree(abi_home);
+        if (mkdir(abi_home, 0755) == -1) {
+            abi_print("cannot make %s: %s\n", abi_home, abi_errno_name(errno));
+            return 2;
+        }
+        for (int i = 1; i < argc; i++)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s,", argv[i]);
+        if (argc > 1)
+            abi_rest = names;
+    }
+    abi_start_watchdog();
+    if (!strcmp(abi_rest, "*"))
+        for (struct abi_case *one = done ? done->next : abi_first; one; one = one->next)
             abi_run(one);
+    else if (abi_run_named())
+        return 2;
     rmdir(abi_home);
     abi_print("%d passed, %d failed\n", abi_passed, abi_failed);
     return abi_failed ? 1 : 0;

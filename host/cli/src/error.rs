@@ -39,7 +39,10 @@ impl From<RootError> for Failure {
     fn from(error: RootError) -> Self {
         let missing = |source: &std::io::Error| source.kind() == std::io::ErrorKind::NotFound;
         let code = match &error {
-            RootError::NotFound { .. } | RootError::Missing { .. } => NOT_FOUND,
+            RootError::NotFound { .. }
+            | RootError::Missing { .. }
+            | RootError::NoInterpreter { .. }
+            | RootError::NoScriptInterpreter { .. } => NOT_FOUND,
             RootError::Read { source, .. }
             | RootError::Program(ProgramError::Read { source, .. })
                 if missing(source) =>

@@ -23,7 +23,7 @@ fn run_file(bytes: &[u8]) -> Done {
 
 #[test]
 fn a_file_that_is_not_elf() {
-    run_file(b"#!/bin/sh\n").fails(126, &["./program", "not an ELF executable", "script"]);
+    run_file(b"#!/bin/sh\n").fails(126, &["./program", "not an ELF executable", "a folder"]);
     run_file(b"").fails(126, &["./program", "the file is empty"]);
     run_file(&[0; 5000]).fails(126, &["./program", "not an ELF executable"]);
 }
@@ -69,7 +69,7 @@ fn a_dynamic_program_without_its_loader() {
     .unwrap();
     world
         .run("exit", &["run", "root", "/bin/app"])
-        .fails(126, &remedies);
+        .fails(127, &remedies);
     world.assert_clean();
     fs::create_dir(world.path("root/lib64")).unwrap();
     fs::write(
@@ -78,6 +78,28 @@ fn a_dynamic_program_without_its_loader() {
     )
     .unwrap();
     assert_eq!(world.run("exit", &["run", "--rm", "root", "app"]).code, 0);
+}
+
+#[test]
+fn a_script_without_its_interpreter() {
+    let world = World::new();
+    fs::create_dir_all(world.path("root/bin")).unwrap();
+    let script = |name: &str, text: &str| {
+        let path = world.path("root").join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script("start", "#!/bin/app -e\n");
+    script("other", "#!/start\n");
+    script("empty", "#! \n");
+    let run = |program: &str| world.run("exit", &["run", "--rm", "root", program]);
+    run("/start").fails(127, &["/start", "script", "/bin/app is missing in"]);
+    run("/other").fails(127, &["/other", "script", "/bin/app is missing in"]);
+    run("/empty").fails(126, &["/empty", "names no interpreter"]);
+    world.assert_clean();
+    fs::write(world.path("root/bin/app"), elf::program()).unwrap();
+    assert_eq!(run("/start").code, 0);
+    assert_eq!(run("/other").code, 0);
 }
 
 #[test]

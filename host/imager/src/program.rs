@@ -212,9 +212,7 @@ pub fn inspect(path: &Path) -> Result<Program, ProgramError> {
 fn looks_like(head: &[u8]) -> &'static str {
     match head {
         [] => " (the file is empty)",
-        [b'#', b'!', ..] => {
-            " (a script: give its interpreter as the program and the script as its argument)"
-        }
+        [b'#', b'!', ..] => " (a script: give a folder that has it and its interpreter)",
         [b'M', b'Z', ..] => " (a Windows program)",
         [0xcf, 0xfa, 0xed, 0xfe, ..] | [0xca, 0xfe, 0xba, 0xbe, ..] => {
             " (a macOS program or Java class)"

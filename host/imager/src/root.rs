@@ -4,14 +4,20 @@
 //! Paths of a folder are resolved as the guest will resolve them: a link never leads out of the root.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+
+use coracle_loader::script::{self, ScriptError};
 
 use crate::program::{self, Program, ProgramError};
 
 /// How many links a path may go through, `path_resolution(7)`.
 const MAX_LINKS: u32 = 40;
+
+/// Most scripts that lead to each other, as in the guest.
+const MOST_SCRIPTS: usize = 5;
 
 /// Where programs without a slash in their name are looked for when the environment has no `PATH`.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -100,6 +106,28 @@ pub enum RootError {
         /// The folder.
         root: PathBuf,
     },
+    /// A script whose interpreter the folder lacks.
+    #[error(
+        "{program}: a script whose interpreter {interpreter} is missing in {}; add it with its libraries, or name a \
+         program that is there",
+        root.display()
+    )]
+    NoScriptInterpreter {
+        /// The script in the folder.
+        program: String,
+        /// The interpreter its first line names.
+        interpreter: String,
+        /// The folder.
+        root: PathBuf,
+    },
+    /// A script that cannot be run.
+    #[error("{program}: {source}")]
+    Script {
+        /// The script in the folder.
+        program: String,
+        /// What is wrong with its first line.
+        source: ScriptError,
+    },
 }
 
 /// One entry below the root.
@@ -156,18 +184,7 @@ impl Root {
             Self::Directory(root) => {
                 let program = program.ok_or_else(|| RootError::NoProgram { path: root.clone() })?;
                 let found = find(root, program, search)?;
-                if let Program {
-                    interpreter: Some(interpreter),
-                    ..
-                } = program::inspect(&found.source)?
-                    && resolve(root, Path::new(&interpreter)).is_none_or(|file| !file.is_file())
-                {
-                    return Err(RootError::NoInterpreter {
-                        program: found.name,
-                        interpreter,
-                        root: root.clone(),
-                    });
-                }
+                check(root, &found)?;
                 Ok(found.name)
             }
         }
@@ -279,6 +296,65 @@ fn find(root: &Path, program: &str, search: &str) -> Result<Found, RootError> {
     } else {
         RootError::NotFound { program, root }
     })
+}
+
+/// Checks that the program can be started: it is an executable whose dynamic loader is there, or a script whose
+/// interpreter is such a program.
+fn check(root: &Path, found: &Found) -> Result<(), RootError> {
+    let (program, mut file) = (&found.name, found.source.clone());
+    // More scripts that lead to each other are left to the guest, which refuses them.
+    for _ in 0..MOST_SCRIPTS {
+        let Some(interpreter) = script_interpreter(program, &file)? else {
+            break;
+        };
+        if !interpreter.starts_with('/') {
+            return Ok(()); // seen from the working directory
+        }
+        file = resolve(root, Path::new(&interpreter))
+            .filter(|file| file.is_file())
+            .ok_or_else(|| RootError::NoScriptInterpreter {
+                program: program.clone(),
+                interpreter,
+                root: root.to_owned(),
+            })?;
+    }
+    if let Program {
+        interpreter: Some(interpreter),
+        ..
+    } = program::inspect(&file)?
+        && resolve(root, Path::new(&interpreter)).is_none_or(|file| !file.is_file())
+    {
+        return Err(RootError::NoInterpreter {
+            program: program.clone(),
+            interpreter,
+            root: root.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// The interpreter that the first line of `file` names; `None` if it is no script.
+fn script_interpreter(program: &str, file: &Path) -> Result<Option<String>, RootError> {
+    let read_error = |source| RootError::Read {
+        path: file.into(),
+        source,
+    };
+    let mut start = Vec::new();
+    File::open(file)
+        .and_then(|file| file.take(script::HEAD_BYTES as u64).read_to_end(&mut start))
+        .map_err(read_error)?;
+    if !script::is_script(&start) {
+        return Ok(None);
+    }
+    let mut head = [0; script::HEAD_BYTES];
+    head[..start.len()].copy_from_slice(&start);
+    let script = script::parse(&head).map_err(|source| RootError::Script {
+        program: program.to_owned(),
+        source,
+    })?;
+    Ok(Some(
+        String::from_utf8_lossy(script.interpreter).into_owned(),
+    ))
 }
 
 /// Follows `path` inside `root` as the guest would; `None` when it leads nowhere.

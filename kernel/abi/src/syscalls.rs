@@ -166,8 +166,8 @@ macro_rules! for_each_syscall {
             clone3 => thread::clone3(arguments: User, size: usize) Partial "threads only; a new process is refused with ENOSYS";
             fork => thread::fork() Refused "ENOSYS: one program, one process; start the other program as an instance of its own";
             vfork => thread::fork() Refused "ENOSYS: one program, one process; start the other program as an instance of its own";
-            execve => thread::execve(path: User, argv: User, envp: User) Refused "ENOSYS: replacing the program is not there yet";
-            execveat => thread::execveat(dir: Fd, path: User, argv: User, envp: User, flags: u32) Refused "ENOSYS: replacing the program is not there yet";
+            execve => thread::execve(path: User, argv: User, envp: User) Full "";
+            execveat => thread::execveat(dir: Fd, path: User, argv: User, envp: User, flags: u32) Full "";
             exit => thread::exit(status: u32) Full "";
             exit_group => thread::exit_group(status: u32) Full "";
             wait4 => thread::wait4(pid: i32, status: User, options: u32, usage: User) Full "there are never children: ECHILD";

@@ -318,14 +318,20 @@ const ROBUST_LIMIT: usize = 2048;
 /// What a thread leaves behind: locks it holds are marked (`FUTEX_OWNER_DIED`), and the word that
 /// `CLONE_CHILD_CLEARTID` named is cleared and its waiters woken.
 pub fn on_thread_exit(thread: &Thread) {
+    release_robust_locks(thread);
+    let cleared = thread.clear_child_tid.swap(0, Ordering::Relaxed);
+    if cleared != 0 && user::write_all(cleared, &0u32.to_ne_bytes()).is_ok() {
+        let _ = wake(cleared, true, u32::MAX, 1);
+    }
+}
+
+/// Marks the locks on the thread's robust list as those of a dead owner and wakes who waits for them: at its end, and
+/// when it replaces the program.
+pub fn release_robust_locks(thread: &Thread) {
     let head = thread.robust_list.swap(0, Ordering::Relaxed);
     if head != 0 {
         // A list that cannot be read ends the walk, as on Linux.
         let _ = release_robust_list(head, thread.tid());
-    }
-    let cleared = thread.clear_child_tid.swap(0, Ordering::Relaxed);
-    if cleared != 0 && user::write_all(cleared, &0u32.to_ne_bytes()).is_ok() {
-        let _ = wake(cleared, true, u32::MAX, 1);
     }
 }
 

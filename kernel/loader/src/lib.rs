@@ -14,6 +14,7 @@ pub mod config;
 pub mod cpio;
 pub mod elf;
 pub mod pvh;
+pub mod script;
 pub mod stack;
 pub mod symbols;
 pub mod vdso;

@@ -19,17 +19,79 @@ const AT_EXECFN: u64 = 31;
 const STRING_MAX: usize = 131_072;
 const WORD: u64 = 8;
 
+/// Arguments or environment: strings one behind the other, each with its NUL. They may come from a program, so growing
+/// them fails instead of ending the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Strings {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Strings {
+    /// Adds a string.
+    ///
+    /// # Errors
+    /// [`StackError`] if it is impossible or there is no memory.
+    pub fn push(&mut self, string: &[u8]) -> Result<(), StackError> {
+        if string.len() >= STRING_MAX {
+            return Err(StackError::StringTooLong);
+        }
+        if string.contains(&0) {
+            return Err(StackError::NulInString);
+        }
+        self.bytes
+            .try_reserve(string.len() + 1)
+            .map_err(|_| StackError::NoMemory)?;
+        self.bytes.extend_from_slice(string);
+        self.bytes.push(0);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// All strings of `all`. Errors as [`Strings::push`].
+    pub fn of<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, StackError> {
+        let mut strings = Self::default();
+        all.into_iter()
+            .try_for_each(|string| strings.push(string))?;
+        Ok(strings)
+    }
+
+    /// How many strings there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of all strings with their NULs.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The strings without their NULs.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.split(|b| *b == 0).take(self.count)
+    }
+}
+
+/// How many bytes strings and pointers may have together, for a soft `RLIMIT_STACK` of so many bytes (execve(2),
+/// "Limits on size of arguments and environment").
+#[must_use]
+pub fn size_limit(stack_limit: u64) -> u64 {
+    (stack_limit / 4).clamp(128 << 10, 6 << 20)
+}
+
 /// What the stack is made of.
 #[derive(Debug, Clone)]
 pub struct StackInput<'a> {
     /// End of the stack; a multiple of 16.
     pub top: u64,
-    /// How many bytes the image may have (Linux: a quarter of `RLIMIT_STACK`, at most 6 MiB).
+    /// How many bytes strings and pointers may have, see [`size_limit`].
     pub max_len: u64,
-    /// Arguments without NUL.
-    pub argv: &'a [&'a [u8]],
-    /// Environment strings `NAME=value` without NUL.
-    pub env: &'a [&'a [u8]],
+    /// Arguments.
+    pub argv: &'a Strings,
+    /// Environment strings `NAME=value`.
+    pub env: &'a Strings,
     /// Auxiliary vector: (type, value) without `AT_RANDOM`, `AT_PLATFORM`, `AT_EXECFN` and `AT_NULL`, which are added.
     pub auxv: &'a [(u64, u64)],
     /// For `AT_RANDOM`.
@@ -64,6 +126,8 @@ pub enum StackError {
     StringTooLong,
     /// A string contains a NUL byte and would end there.
     NulInString,
+    /// The kernel has not enough memory for them.
+    NoMemory,
 }
 
 impl fmt::Display for StackError {
@@ -72,6 +136,7 @@ impl fmt::Display for StackError {
             Self::TooLarge => "arguments and environment are too large for the stack",
             Self::StringTooLong => "an argument or environment string is longer than 131071 bytes",
             Self::NulInString => "an argument or environment string contains a NUL byte",
+            Self::NoMemory => "not enough memory for arguments and environment",
         })
     }
 }
@@ -84,8 +149,27 @@ impl From<StackError> for Errno {
         match error {
             StackError::TooLarge | StackError::StringTooLong => Self::E2BIG,
             StackError::NulInString => Self::EINVAL,
+            StackError::NoMemory => Self::ENOMEM,
         }
     }
+}
+
+/// Checks that arguments, environment and path fit, as Linux does it before it looks at the program.
+///
+/// # Errors
+/// [`StackError::TooLarge`]
+pub fn check_size(
+    argv: &Strings,
+    env: &Strings,
+    execfn: &[u8],
+    max_len: u64,
+) -> Result<(), StackError> {
+    let pointers = (argv.count().max(1) + env.count()) as u64 * WORD;
+    let strings = (argv.size() + env.size() + execfn.len() + 1) as u64;
+    if pointers + strings > max_len {
+        return Err(StackError::TooLarge);
+    }
+    Ok(())
 }
 
 /// Lays out the image.
@@ -93,41 +177,31 @@ impl From<StackError> for Errno {
 /// # Errors
 /// [`StackError`] if a string is impossible or everything is too large.
 pub fn build(input: &StackInput<'_>) -> Result<StackImage, StackError> {
-    let strings = || {
-        input
-            .argv
-            .iter()
-            .chain(input.env)
-            .chain([&input.execfn, &input.platform])
-    };
-    for string in strings() {
-        if string.len() >= STRING_MAX {
-            return Err(StackError::StringTooLong);
-        }
+    check_size(input.argv, input.env, input.execfn, input.max_len)?;
+    for string in [input.execfn, input.platform] {
         if string.contains(&0) {
             return Err(StackError::NulInString);
         }
     }
     // Sizes first, so that every address is known before anything is written.
-    let arg_len = size_of_strings(input.argv);
-    let env_len = size_of_strings(input.env);
+    let (arg_len, env_len) = (input.argv.size() as u64, input.env.size() as u64);
     let strings_len = arg_len + env_len + input.execfn.len() as u64 + 1 + WORD;
     let misc_len = input.random.len() as u64 + input.platform.len() as u64 + 1;
-    let words = 1 + (input.argv.len() + 1) + (input.env.len() + 1) + 2 * (input.auxv.len() + 4);
+    let words = 1 + (input.argv.count() + 1) + (input.env.count() + 1) + 2 * (input.auxv.len() + 4);
     let vectors_len = words as u64 * WORD;
     let len = (strings_len + misc_len + vectors_len).next_multiple_of(16);
-    if len > input.max_len {
-        return Err(StackError::TooLarge);
-    }
     let sp = input.top.checked_sub(len).ok_or(StackError::TooLarge)? & !15;
     let arg_start = input.top - strings_len;
     let arg_range = arg_start..arg_start + arg_len;
     let env_range = arg_range.end..arg_range.end + env_len;
     let misc_start = arg_start - misc_len;
 
-    let mut image = Vec::with_capacity(usize::try_from(len).map_err(|_| StackError::TooLarge)?);
+    let mut image = Vec::new();
+    image
+        .try_reserve_exact(usize::try_from(len).map_err(|_| StackError::TooLarge)?)
+        .map_err(|_| StackError::NoMemory)?;
     let mut word = |value: u64| image.extend_from_slice(&value.to_le_bytes());
-    word(input.argv.len() as u64);
+    word(input.argv.count() as u64);
     pointers(arg_range.start, input.argv)
         .chain([0])
         .for_each(&mut word);
@@ -149,16 +223,17 @@ pub fn build(input: &StackInput<'_>) -> Result<StackImage, StackError> {
     let misc_at = usize::try_from(misc_start - sp).map_err(|_| StackError::TooLarge)?;
     image.resize(misc_at, 0);
     image.extend_from_slice(&input.random);
-    for string in [&input.platform]
-        .into_iter()
-        .chain(input.argv)
-        .chain(input.env)
-        .chain([&input.execfn])
-    {
-        image.extend_from_slice(string);
-        image.push(0);
+    for part in [
+        input.platform,
+        &[0],
+        &input.argv.bytes,
+        &input.env.bytes,
+        input.execfn,
+        &[0],
+        &0u64.to_le_bytes(),
+    ] {
+        image.extend_from_slice(part);
     }
-    image.extend_from_slice(&0u64.to_le_bytes());
     Ok(StackImage {
         sp,
         bytes: image,
@@ -168,12 +243,8 @@ pub fn build(input: &StackInput<'_>) -> Result<StackImage, StackError> {
     })
 }
 
-fn size_of_strings(strings: &[&[u8]]) -> u64 {
-    strings.iter().map(|s| s.len() as u64 + 1).sum()
-}
-
 /// The address of each string when they stand one behind the other from `at` on.
-fn pointers(mut at: u64, strings: &[&[u8]]) -> impl Iterator<Item = u64> {
+fn pointers(mut at: u64, strings: &Strings) -> impl Iterator<Item = u64> {
     strings.iter().map(move |string| {
         let here = at;
         at += string.len() as u64 + 1;
@@ -183,7 +254,7 @@ fn pointers(mut at: u64, strings: &[&[u8]]) -> impl Iterator<Item = u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{StackError, StackImage, StackInput, build};
+    use super::{StackError, StackImage, StackInput, Strings, build, size_limit};
     use crate::bytes::u64_at;
     use coracle_abi::Errno;
     use proptest::prelude::{any, proptest};
@@ -217,11 +288,7 @@ mod tests {
         }
     }
 
-    fn input<'a>(
-        argv: &'a [&'a [u8]],
-        env: &'a [&'a [u8]],
-        auxv: &'a [(u64, u64)],
-    ) -> StackInput<'a> {
+    fn input<'a>(argv: &'a Strings, env: &'a Strings, auxv: &'a [(u64, u64)]) -> StackInput<'a> {
         StackInput {
             top: 0x7fff_0000,
             max_len: 1 << 20,
@@ -236,19 +303,20 @@ mod tests {
 
     #[test]
     fn impossible_inputs() {
-        let nul: &[&[u8]] = &[b"a\0b"];
-        assert_eq!(build(&input(nul, &[], &[])), Err(StackError::NulInString));
+        let of = |strings: &[&[u8]]| Strings::of(strings.iter().copied());
+        let none = Strings::default();
+        assert_eq!(of(&[b"a\0b"]), Err(StackError::NulInString));
         let long = vec![b'x'; 131_072];
-        assert_eq!(
-            build(&input(&[], &[&long], &[])),
-            Err(StackError::StringTooLong)
-        );
-        assert!(build(&input(&[], &[&long[1..]], &[])).is_ok());
-        let many = vec![&b"y"[..]; 200_000];
-        assert_eq!(build(&input(&many, &[], &[])), Err(StackError::TooLarge));
+        assert_eq!(of(&[&long]), Err(StackError::StringTooLong));
+        let longest = of(&[&long[1..]]).unwrap();
+        assert!(build(&input(&none, &longest, &[])).is_ok());
+        let many = of(&vec![&b"y"[..]; 200_000]).unwrap();
+        assert_eq!(build(&input(&many, &none, &[])), Err(StackError::TooLarge));
+        assert_eq!(size_limit(8 << 20), 2 << 20);
+        assert_eq!((size_limit(0), size_limit(u64::MAX)), (128 << 10, 6 << 20));
         let low = StackInput {
             top: 64,
-            ..input(&[], &[], &[])
+            ..input(&none, &none, &[])
         };
         assert_eq!(build(&low), Err(StackError::TooLarge));
         assert_eq!(Errno::from(StackError::TooLarge), Errno::E2BIG);
@@ -263,7 +331,9 @@ mod tests {
         ) {
             let argv: Vec<&[u8]> = argv.iter().map(String::as_bytes).collect();
             let env: Vec<&[u8]> = env.iter().map(String::as_bytes).collect();
-            let image = build(&input(&argv, &env, &auxv)).unwrap();
+            let (arguments, environment) = (Strings::of(argv.iter().copied()).unwrap(), Strings::of(env.iter().copied()).unwrap());
+            prop_assert_eq!(arguments.iter().collect::<Vec<_>>(), argv.clone());
+            let image = build(&input(&arguments, &environment, &auxv)).unwrap();
             prop_assert!(image.sp.is_multiple_of(16));
             prop_assert_eq!(image.sp + image.bytes.len() as u64, 0x7fff_0000);
             let reader = Reader(&image);

@@ -180,15 +180,11 @@ impl<T: Clone> FdTable<T> {
         Ok(())
     }
 
-    /// Closes what `execve` closes and returns the files.
-    pub fn take_close_on_exec(&mut self) -> Vec<T> {
-        let mut closed = Vec::new();
-        let mut from = 0;
-        while let Some(fd) = self.close_on_exec.first_present(from) {
-            from = fd + 1;
-            closed.extend(u32::try_from(fd).ok().and_then(|fd| self.remove(fd).ok()));
-        }
-        closed
+    /// Closes the lowest descriptor that `execve` closes and returns its file. One at a time, as
+    /// [`FdTable::remove_first`].
+    pub fn remove_first_close_on_exec(&mut self) -> Option<T> {
+        let fd = self.close_on_exec.first_present(0)?;
+        self.remove(u32::try_from(fd).ok()?).ok()
     }
 
     /// The lowest open descriptor at or above `from`: reading `/proc/self/fd` continues where it stopped.
@@ -277,7 +273,8 @@ mod tests {
         table.remove(5).unwrap();
         table.insert(50, 5, false).unwrap();
         table.set_close_on_exec_range(4, u32::MAX);
-        assert_eq!(table.take_close_on_exec(), [1, 3, 4, 50]);
+        let closed = core::iter::from_fn(|| table.remove_first_close_on_exec());
+        assert_eq!(closed.collect::<Vec<_>>(), [1, 3, 4, 50]);
         assert_eq!(table.iter().map(|(fd, _)| fd).collect::<Vec<_>>(), [0, 2]);
         assert_eq!(table.remove_first(1..=1), None);
         assert_eq!(table.remove_first(1..=u32::MAX), Some((2, 2)));

@@ -140,7 +140,11 @@ impl ProcInfo for Kernel {
     }
 
     fn executable(&self) -> Vec<u8> {
-        exec::program().path
+        exec::program().path()
+    }
+
+    fn executable_file(&self) -> Option<Arc<OpenFile>> {
+        exec::program().file
     }
 
     fn arguments(&self) -> Vec<u8> {

@@ -100,15 +100,24 @@ pub fn set_action(signal: Signal, action: SigAction) -> Result<SigAction> {
     Ok(old)
 }
 
-/// Sets handlers back to the default, as `execve(2)` does; ignored signals stay ignored.
-pub fn reset_handlers() {
-    for action in ACTIONS
-        .lock()
-        .iter_mut()
-        .filter(|a| a.handler != SigAction::IGNORE)
-    {
-        *action = SigAction::default();
+/// What `execve(2)` does to signals, called by the only thread: handlers are set back to the default, ignored signals
+/// stay ignored; the alternate stack and signals of POSIX timers are gone; what else is pending and blocked stays so.
+pub fn forget_program() {
+    for action in ACTIONS.lock().iter_mut() {
+        let handler = match action.handler {
+            SigAction::IGNORE => SigAction::IGNORE,
+            _ => SigAction::DEFAULT,
+        };
+        *action = SigAction {
+            handler,
+            ..SigAction::default()
+        };
     }
+    let thread = thread::current();
+    *thread.signals.own.lock() = Own::default();
+    thread.signals.queue.lock().remove_timers();
+    PROCESS.lock().remove_timers();
+    update_request(thread);
 }
 
 fn is_ignored(signal: Signal) -> bool {

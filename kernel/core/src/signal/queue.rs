@@ -67,6 +67,15 @@ impl Queue {
             .any(|(_, info)| info.code == SI_TIMER && low_u32(info.fields[0]) == id)
     }
 
+    /// Drops the signals of POSIX timers.
+    pub(super) fn remove_timers(&mut self) {
+        self.list.retain(|(_, info)| info.code != SI_TIMER);
+        self.set = self
+            .list
+            .iter()
+            .fold(SignalSet::EMPTY, |set, (s, _)| set.union(SignalSet::of(*s)));
+    }
+
     /// Drops all of `unwanted`.
     pub(super) fn remove(&mut self, unwanted: SignalSet) {
         self.list.retain(|(s, _)| !unwanted.contains(*s));

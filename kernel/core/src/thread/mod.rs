@@ -4,6 +4,7 @@
 //! Sleeping follows one pattern, and nothing else does: [`prepare_to_wait`], make the waiter known, look once more,
 //! [`sleep_until`]. A wake-up that comes at any time after the first step ends the sleep, so none can be lost.
 
+mod alone;
 mod idle;
 pub(crate) mod scheduler;
 mod state;
@@ -19,6 +20,7 @@ use coracle_arch::{TrapFrame, context, cpu, fpu};
 use coracle_logic::id_alloc::IdAlloc;
 use coracle_logic::recent_calls::RecentCalls;
 
+pub use alone::{become_only, forget_program};
 pub use idle::{IdleHooks, set_idle_hooks};
 pub use scheduler::{
     busy_ns, context_switches, exit_current, init_cpu, is_any_halted, on_timer_interrupt,
@@ -66,7 +68,8 @@ impl FpuArea {
 
 /// A thread of the application.
 pub struct Thread {
-    tid: Tid,
+    /// Changes once at most, when the thread becomes the only one.
+    tid: AtomicU32,
     me: Weak<Thread>,
     stack: Stack,
     /// Stack pointer while it does not run; owned by whoever holds it off a CPU.
@@ -156,7 +159,14 @@ pub fn new(what: &NewThread<'_>) -> Result<Arc<Thread>> {
         TIDS.lock().free(tid);
         Errno::EAGAIN
     })?;
-    THREADS.lock().push(thread.clone());
+    let mut threads = THREADS.lock();
+    if alone::is_wanted() {
+        // All but one are ending, the caller among them.
+        drop(threads);
+        TIDS.lock().free(tid);
+        return Err(Errno::EAGAIN);
+    }
+    threads.push(thread.clone());
     Ok(thread)
 }
 
@@ -193,7 +203,7 @@ fn build(
     let start = unsafe { context::prepare(stack.top(), first, 0, what.frame) };
     let all_cpus = (1 << coracle_arch::MAX_CPUS) - 1;
     let thread = Arc::new_cyclic(|me| Thread {
-        tid,
+        tid: AtomicU32::new(tid),
         me: me.clone(),
         stack,
         context: UnsafeCell::new(start),
@@ -254,7 +264,7 @@ impl Thread {
     /// Its number.
     #[must_use]
     pub fn tid(&self) -> Tid {
-        self.tid
+        self.tid.load(Ordering::Relaxed)
     }
 
     /// A counted reference to it.
@@ -545,20 +555,5 @@ pub fn fs_base() -> usize {
 /// Finds a thread by number.
 #[must_use]
 pub fn find(tid: Tid) -> Option<Arc<Thread>> {
-    THREADS.lock().iter().find(|t| t.tid == tid).cloned()
-}
-
-/// Marks every thread but the caller to end, and returns how many there are.
-pub fn end_others() -> usize {
-    let me = current().tid;
-    let others: Vec<_> = THREADS
-        .lock()
-        .iter()
-        .filter(|t| t.tid != me)
-        .cloned()
-        .collect();
-    for thread in &others {
-        thread.request(PENDING_EXIT);
-    }
-    others.len()
+    THREADS.lock().iter().find(|t| t.tid() == tid).cloned()
 }

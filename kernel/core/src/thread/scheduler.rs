@@ -14,7 +14,8 @@ use coracle_abi::signal::SignalSet;
 use coracle_arch::{MAX_CPUS, context, cpu, fpu, lapic, smp};
 
 use super::{
-    BLOCKED, DEAD, IDLE, PENDING_RESCHEDULE, READY, RUNNING, THREADS, TIDS, Thread, current, idle,
+    BLOCKED, DEAD, FIRST_TID, IDLE, PENDING_RESCHEDULE, READY, RUNNING, THREADS, TIDS, Thread,
+    current, idle,
 };
 use crate::sync::SpinLock;
 use crate::{time, timer};
@@ -560,10 +561,16 @@ pub fn preempt_if_needed() {
 pub fn exit_current() -> ! {
     let thread = current();
     super::state::account_ended(thread);
-    THREADS.lock().retain(|t| t.tid != thread.tid);
+    THREADS
+        .lock()
+        .retain(|t| !core::ptr::eq(Arc::as_ptr(t), thread));
     // It may be the one that was told of a signal to the process.
     crate::signal::pass_on(SignalSet(u64::MAX));
-    TIDS.lock().free(thread.tid);
+    // The number of the first thread is that of the process and stays taken.
+    if thread.tid() != FIRST_TID {
+        TIDS.lock().free(thread.tid());
+    }
+    super::alone::on_end();
     thread.state.store(DEAD, Ordering::SeqCst);
     schedule();
     unreachable!("a finished thread is not scheduled");

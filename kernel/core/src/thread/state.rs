@@ -101,7 +101,7 @@ pub fn report(out: &mut dyn Write, name_of_call: fn(u32) -> &'static str) -> fmt
         writeln!(
             out,
             "thread {:>4} {:<15} {:?} cpu {} {:>8} us in {} at {:#x}{}{}",
-            thread.tid,
+            thread.tid(),
             name,
             thread.run_state(),
             thread.last_cpu(),

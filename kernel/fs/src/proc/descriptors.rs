@@ -66,16 +66,16 @@ fn shown_name(open: &OpenFile) -> Vec<u8> {
     kind.into_bytes()
 }
 
-/// Where a link in `fd` leads: to the object itself, whatever its name.
-fn follow(open: Arc<OpenFile>, mount: Arc<Mount>) -> Result<Target> {
+/// Where a link to an open file leads: to the object itself, whatever its name.
+pub(super) fn follow(open: Arc<OpenFile>, mount: Arc<Mount>) -> Result<Target> {
     if let Some(file) = open.downcast::<VnodeFile>() {
-        return Ok(Target::Jump(file.place().clone()));
+        return Ok(Target::Jump(file.place().clone(), file.named().cloned()));
     }
     let inode: Arc<dyn Inode> = match open.downcast::<PipeEnd>() {
         Some(end) => Arc::new(UnnamedPipe(end.pipe().clone(), end.metadata()?)),
         None => Arc::new(Unnamed(open)),
     };
-    Ok(Target::Jump(Place { mount, inode }))
+    Ok(Target::Jump(Place { mount, inode }, None))
 }
 
 /// An object without a name, reached through its descriptor.

@@ -141,6 +141,11 @@ pub trait ProcInfo: Send + Sync + 'static {
     fn current_thread(&self) -> u32;
     /// Path of the executable.
     fn executable(&self) -> Vec<u8>;
+
+    /// The executable itself, which may have lost its path; `None` if there is no more than the path.
+    fn executable_file(&self) -> Option<Arc<OpenFile>> {
+        None
+    }
     /// Arguments, each with its NUL.
     fn arguments(&self) -> Vec<u8>;
     /// Environment, each with its NUL.

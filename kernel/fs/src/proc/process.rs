@@ -7,9 +7,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use super::descriptors::{DescriptorInfo, Descriptors};
+use super::descriptors::{DescriptorInfo, Descriptors, follow};
 use super::system::NS_PER_TICK;
-use super::{Info, ProcInfo, ThreadInfo, bytes, link, network, text};
+use super::{Info, ProcInfo, ThreadInfo, bytes, network, text};
 use crate::Errno;
 use crate::pseudo::{List, Reader, Spec};
 use crate::vfs::{Mount, Place, Target, device_major, device_minor};
@@ -20,12 +20,12 @@ pub(super) fn directory(info: &Info) -> Spec {
         let (shown, info) = (info.clone(), info.clone());
         Spec::Link(
             Box::new(move || place(&*shown).directory_path()),
-            Some(Box::new(move || Ok(Target::Jump(place(&*info))))),
+            Some(Box::new(move || Ok(Target::Jump(place(&*info), None)))),
         )
     };
     Spec::Directory(
         [
-            ("exe", link(info, |i| lossless(i.executable()))),
+            ("exe", executable(info)),
             ("cwd", jump(|i| i.working_directory())),
             ("root", jump(|i| i.root())),
             ("maps", bytes(info, maps)),
@@ -49,9 +49,16 @@ pub(super) fn directory(info: &Info) -> Spec {
     )
 }
 
-/// A path as text; file names that are no UTF-8 are shown with replacement characters.
-fn lossless(path: Vec<u8>) -> String {
-    String::from_utf8(path).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+/// `exe`: leads to the file itself, whatever became of its name.
+fn executable(info: &Info) -> Spec {
+    let (shown, info) = (info.clone(), info.clone());
+    Spec::Link(
+        Box::new(move || Ok(shown.executable())),
+        Some(Box::new(move || match info.executable_file() {
+            Some(file) => follow(file, info.root().mount),
+            None => Ok(Target::Path(info.executable())),
+        })),
+    )
 }
 
 /// `stat`, `status` and `comm` of a thread, or of the process as a whole.

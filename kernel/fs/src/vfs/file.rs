@@ -6,26 +6,26 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 
-use coracle_core::file::{DirEntry, File, Metadata};
+use coracle_core::file::{DirEntry, File, Metadata, OpenFile};
 use coracle_core::io::{IoDst, IoSrc};
 use coracle_core::memory::Page;
 use coracle_core::poll::PollSource;
 
 use super::inode::same_inode;
-use super::{Kind, Place};
+use super::{Kind, Named, OpenRequest, Place, Vfs};
 use crate::{Errno, PollEvents, Result};
 
 /// A file opened by path.
 pub struct VnodeFile {
     place: Place,
-    named: Option<(Place, Vec<u8>)>,
+    named: Option<Named>,
     /// `None` for `O_PATH`.
     inner: Option<Arc<dyn File>>,
 }
 
 impl VnodeFile {
     /// A file at `place`, opened under the name in the directory of `named`, whose transfers go to `inner`.
-    pub fn new(place: Place, named: Option<(Place, Vec<u8>)>, inner: Arc<dyn File>) -> Self {
+    pub fn new(place: Place, named: Option<Named>, inner: Arc<dyn File>) -> Self {
         Self {
             place,
             named,
@@ -33,7 +33,7 @@ impl VnodeFile {
         }
     }
 
-    pub(super) fn path_only(place: Place, named: Option<(Place, Vec<u8>)>) -> Self {
+    pub(super) fn path_only(place: Place, named: Option<Named>) -> Self {
         Self {
             place,
             named,
@@ -50,6 +50,17 @@ impl VnodeFile {
     /// What transfers go to: the inode, a device, a pipe's end. `EBADF` for `O_PATH`.
     pub fn inner(&self) -> Result<&Arc<dyn File>> {
         self.inner.as_ref().ok_or(Errno::EBADF)
+    }
+
+    /// The directory and the name it was opened under, if it was opened by one.
+    #[must_use]
+    pub fn named(&self) -> Option<&Named> {
+        self.named.as_ref()
+    }
+
+    /// Opens the same object once more, with the flags of `request`; errors as open(2).
+    pub fn reopen(&self, vfs: &Vfs, request: &OpenRequest) -> Result<Arc<OpenFile>> {
+        vfs.open_place(self.place.clone(), self.named.clone(), request)
     }
 
     /// A number that no other open file description has while this one is open.
@@ -70,9 +81,9 @@ impl VnodeFile {
             return b"/ (deleted)".to_vec();
         };
         let mut path = match directory.directory_path() {
-            Ok(path) if path == b"/" => Vec::new(),
-            Ok(path) => path,
-            Err(_) => b"(unreachable)".to_vec(),
+            Ok(path) if path != b"/" => path,
+            // The root; or a directory that was removed, whose path nobody knows any more.
+            _ => Vec::new(),
         };
         path.push(b'/');
         path.extend_from_slice(name);

@@ -143,12 +143,15 @@ pub enum Rename {
     Exchange,
 }
 
+/// The directory and the name in it under which an object was opened.
+pub type Named = (Place, Vec<u8>);
+
 /// Where a symbolic link leads.
 pub enum Target {
     /// To a path, resolved from the link's directory.
     Path(Vec<u8>),
-    /// Straight to an object, whatever its name (the "magic links" of proc(5)).
-    Jump(Place),
+    /// Straight to an object, whatever its name (the "magic links" of proc(5)); with the name it was opened under.
+    Jump(Place, Option<Named>),
 }
 
 /// An object of a file system. The defaults are what Linux answers for objects that do not have the operation.
@@ -265,6 +268,7 @@ pub trait Inode: Send + Sync + 'static {
 }
 
 /// Whether both are the same object.
-pub(crate) fn same_inode(a: &Arc<dyn Inode>, b: &Arc<dyn Inode>) -> bool {
+#[must_use]
+pub fn same_inode(a: &Arc<dyn Inode>, b: &Arc<dyn Inode>) -> bool {
     core::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }

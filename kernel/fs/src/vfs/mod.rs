@@ -12,7 +12,9 @@ mod open;
 mod walk;
 
 pub use file::VnodeFile;
-pub use inode::{AttributeChange, Inode, Kind, NewKind, NewNode, Rename, Target};
+pub use inode::{
+    AttributeChange, Inode, Kind, Named, NewKind, NewNode, Rename, Target, same_inode,
+};
 pub use mount::{FileSystem, FsStatus, Mount, MountOptions, Place};
 pub use open::{OpenRequest, Resolve};
 pub use walk::Follow;
@@ -38,6 +40,7 @@ pub struct Vfs {
     mounts: SpinLock<Vec<Arc<Mount>>>,
     next_mount: AtomicU32,
     devices: SpinLock<Vec<(u64, Arc<dyn DeviceDriver>)>>,
+    running: SpinLock<Vec<Arc<dyn Inode>>>,
 }
 
 impl Vfs {
@@ -54,6 +57,7 @@ impl Vfs {
             mounts: SpinLock::new(alloc::vec![mount]),
             next_mount: AtomicU32::new(2),
             devices: SpinLock::new(Vec::new()),
+            running: SpinLock::new(Vec::new()),
         }
     }
 
@@ -88,6 +92,21 @@ impl Vfs {
     /// Says what device files with this number open (see [`device_number`]). The first registration wins.
     pub fn register_device(&self, number: u64, driver: Arc<dyn DeviceDriver>) {
         self.devices.lock().push((number, driver));
+    }
+
+    /// Says which files are being executed now: they are not opened for writing (`ETXTBSY`, open(2)).
+    pub fn set_running(&self, files: Vec<Arc<dyn Inode>>) {
+        let before = core::mem::replace(&mut *self.running.lock(), files);
+        drop(before);
+    }
+
+    /// `ETXTBSY` if the file is being executed.
+    pub fn check_not_running(&self, inode: &Arc<dyn Inode>) -> Result<()> {
+        let is_running = self.running.lock().iter().any(|r| same_inode(r, inode));
+        if is_running {
+            return Err(crate::Errno::ETXTBSY);
+        }
+        Ok(())
     }
 
     /// Opens the device; `ENXIO` if there is none.

@@ -178,6 +178,7 @@ impl Vfs {
             _ => return Err(Errno::EINVAL),
         }
         place.check_changeable()?;
+        self.check_not_running(&place.inode)?;
         place.inode.truncate(size)?;
         memory::forget_beyond(place.inode.content_id(), size);
         Ok(())

@@ -10,7 +10,7 @@ use coracle_core::memory;
 use coracle_logic::path::LinkBudget;
 
 use super::walk::{Last, path_errno};
-use super::{Follow, Inode, Kind, NewKind, NewNode, Place, Target, Vfs, VnodeFile};
+use super::{Follow, Inode, Kind, Named, NewKind, NewNode, Place, Target, Vfs, VnodeFile};
 use crate::{Errno, Result};
 
 /// Limits of `openat2(2)` on how a path may be resolved.
@@ -139,7 +139,7 @@ impl Vfs {
             if found.inode.kind() == Kind::Symlink && follows {
                 budget.follow().map_err(path_errno)?;
                 match found.inode.follow()? {
-                    Target::Jump(place) => return self.open_place(place, None, &request),
+                    Target::Jump(place, named) => return self.open_place(place, named, &request),
                     Target::Path(mut target) => {
                         if slash {
                             target.push(b'/');
@@ -207,7 +207,7 @@ impl Vfs {
     pub fn open_place(
         &self,
         place: Place,
-        named: Option<(Place, Vec<u8>)>,
+        named: Option<Named>,
         request: &OpenRequest,
     ) -> Result<Arc<OpenFile>> {
         let kind = place.inode.kind();
@@ -223,7 +223,10 @@ impl Vfs {
             Kind::Symlink => return Err(Errno::ELOOP),
             Kind::Socket => return Err(Errno::ENXIO),
             Kind::Directory if request.writes() || truncates => return Err(Errno::EISDIR),
-            Kind::File if request.writes() || truncates => place.check_changeable()?,
+            Kind::File if request.writes() || truncates => {
+                place.check_changeable()?;
+                self.check_not_running(&place.inode)?;
+            }
             _ => {}
         }
         if truncates && kind == Kind::File {
@@ -236,7 +239,7 @@ impl Vfs {
     fn open_node(
         &self,
         place: Place,
-        named: Option<(Place, Vec<u8>)>,
+        named: Option<Named>,
         request: &OpenRequest,
     ) -> Result<Arc<OpenFile>> {
         let inode = &place.inode;

@@ -135,7 +135,7 @@ impl Vfs {
                 }
                 budget.follow().map_err(path_errno)?;
                 match next.inode.follow()? {
-                    Target::Jump(place) => here = place,
+                    Target::Jump(place, _) => here = place,
                     Target::Path(mut target) => {
                         if target.is_empty() {
                             return Err(Errno::ENOENT);

@@ -8,12 +8,15 @@ use alloc::vec::Vec;
 
 use coracle_abi::Errno;
 use coracle_abi::convert::{low_u32, usize_from_u32};
+use coracle_abi::raw::general as g;
 use coracle_core::Result;
+use coracle_core::file::OpenFile;
 use coracle_core::sync::SpinLock;
 use coracle_core::thread::{self, FIRST_TID};
 use coracle_core::user::User;
 
 use crate::process::installed;
+use crate::thread::has_no_new_privs;
 
 /// "Leave it as it is" in the calls that set several numbers.
 const KEEP: u32 = u32::MAX;
@@ -132,6 +135,34 @@ fn tell_files() {
     if let Some(process) = installed() {
         process.set_owner(uid, gid);
     }
+}
+
+/// What `execve(2)` of a file with this mode and owner makes of the identity: set-user-ID and set-group-ID, and the
+/// capabilities (capabilities(7), "Transformation of capabilities during execve()"). Returns whether the new program
+/// may not trust its environment (`AT_SECURE`).
+pub(crate) fn on_exec(file: &OpenFile) -> bool {
+    let metadata = file.file().metadata().unwrap_or_default();
+    let mut identity = IDENTITY.lock();
+    let (user, group) = (identity.user, identity.group);
+    if !has_no_new_privs() {
+        if metadata.mode & g::S_ISUID != 0 {
+            identity.user.effective = metadata.uid;
+        }
+        let set_group = g::S_ISGID | g::S_IXGRP;
+        if metadata.mode & set_group == set_group {
+            identity.group.effective = metadata.gid;
+        }
+    }
+    identity.user.saved = identity.user.effective;
+    identity.group.saved = identity.group.effective;
+    let all_if = |yes: bool| if yes { ALL_CAPABILITIES } else { 0 };
+    let is_root = identity.user.effective == 0;
+    identity.permitted = all_if(is_root || identity.user.real == 0);
+    identity.effective = all_if(is_root);
+    let is_secure = identity.user.effective != user.real || identity.group.effective != group.real;
+    drop(identity);
+    tell_files();
+    is_secure
 }
 
 /// The real user number, as signals report it.

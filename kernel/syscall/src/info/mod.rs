@@ -17,8 +17,8 @@ use coracle_core::{Result, random, time as kernel_time};
 
 pub use identity::{Identity, Ids, identity, set_groups, set_identity};
 pub(crate) use identity::{
-    capget, capset, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, real_uid,
-    setgid, setgroups, setregid, setresgid, setresuid, setreuid, setuid,
+    capget, capset, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, on_exec,
+    real_uid, setgid, setgroups, setregid, setresgid, setresuid, setreuid, setuid,
 };
 pub use limits::{LIMIT_NAMES, limit, limits, set_limit, set_limit_by_name};
 pub(crate) use limits::{getrlimit, prlimit64, setrlimit};

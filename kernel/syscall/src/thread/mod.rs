@@ -5,6 +5,8 @@ mod create;
 mod futex;
 mod sched;
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 use coracle_abi::convert::usize_from_u32;
 use coracle_abi::raw::{general as g, prctl as p};
 use coracle_abi::{Errno, USER_END};
@@ -13,8 +15,7 @@ use coracle_core::thread::{self, FIRST_TID};
 use coracle_core::user::{self, User, UserOut};
 use coracle_core::{Result, futex as core_futex};
 
-use crate::argument::Fd;
-
+pub(crate) use crate::exec::{execve, execveat};
 pub(crate) use create::{clone, clone3, fork};
 pub(crate) use futex::{futex, get_robust_list, set_robust_list};
 pub(crate) use sched::{
@@ -22,31 +23,6 @@ pub(crate) use sched::{
     sched_getattr, sched_getparam, sched_getscheduler, sched_rr_get_interval, sched_setaffinity,
     sched_setparam, sched_setscheduler, sched_yield, setpriority,
 };
-
-/// `execve(2)`: not there yet.
-pub(crate) fn execve(path: User, _argv: User, _envp: User) -> Result<usize> {
-    refuse_program(path)
-}
-
-/// `execveat(2)`: not there yet.
-pub(crate) fn execveat(
-    _dir: Fd,
-    path: User,
-    _argv: User,
-    _envp: User,
-    _flags: u32,
-) -> Result<usize> {
-    refuse_program(path)
-}
-
-fn refuse_program(path: User) -> Result<usize> {
-    let path = user::read_c_string(path.0, 4096)?;
-    log::warn!(
-        "the program tried to replace itself by {}: not supported yet",
-        path.escape_ascii()
-    );
-    Err(Errno::ENOSYS)
-}
 
 /// `exit(2)`: ends the calling thread, and the program with its last one.
 pub(crate) fn exit(status: u32) -> Result<usize> {
@@ -101,8 +77,7 @@ pub(crate) fn waitid(
 /// `set_tid_address(2)`
 pub(crate) fn set_tid_address(at: usize) -> Result<usize> {
     let me = thread::current();
-    me.clear_child_tid
-        .store(at, core::sync::atomic::Ordering::Relaxed);
+    me.clear_child_tid.store(at, Ordering::Relaxed);
     Ok(usize_from_u32(me.tid()))
 }
 
@@ -195,14 +170,25 @@ pub(crate) fn arch_prctl(code: u32, value: usize) -> Result<usize> {
     }
 }
 
+static DUMPABLE: AtomicUsize = AtomicUsize::new(1);
+static NO_NEW_PRIVS: AtomicUsize = AtomicUsize::new(0);
+static KEEP_CAPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether `execve(2)` grants nothing (`PR_SET_NO_NEW_PRIVS`).
+pub(crate) fn has_no_new_privs() -> bool {
+    NO_NEW_PRIVS.load(Ordering::Relaxed) != 0
+}
+
+/// Sets back what `execve(2)` sets back of prctl(2).
+pub(crate) fn forget_program() {
+    DUMPABLE.store(1, Ordering::Relaxed);
+    KEEP_CAPS.store(0, Ordering::Relaxed);
+}
+
 /// `prctl(2)`
 pub(crate) fn prctl(option: u32, a: usize, b: usize, c: usize, d: usize) -> Result<usize> {
-    use core::sync::atomic::{AtomicUsize, Ordering};
-    static DUMPABLE: AtomicUsize = AtomicUsize::new(1);
-    static NO_NEW_PRIVS: AtomicUsize = AtomicUsize::new(0);
     static DEATH_SIGNAL: AtomicUsize = AtomicUsize::new(0);
     static SLACK_NS: AtomicUsize = AtomicUsize::new(50_000);
-    static KEEP_CAPS: AtomicUsize = AtomicUsize::new(0);
     let me = thread::current();
     let flag = |cell: &AtomicUsize, allowed: usize| {
         if a > allowed {

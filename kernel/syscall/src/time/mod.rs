@@ -17,7 +17,7 @@ pub(crate) use clock::timespec_of;
 use clock::{Clock, time_of};
 pub(crate) use interval::{alarm, getitimer, setitimer};
 pub(crate) use posix::{
-    timer_create, timer_delete, timer_getoverrun, timer_gettime, timer_settime,
+    forget_program, timer_create, timer_delete, timer_getoverrun, timer_gettime, timer_settime,
 };
 pub(crate) use sleep::{clock_nanosleep, nanosleep};
 

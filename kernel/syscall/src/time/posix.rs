@@ -334,6 +334,14 @@ pub(crate) fn timer_delete(id: i32) -> Result<usize> {
     Ok(0)
 }
 
+/// Deletes all timers, as `execve(2)` does.
+pub(crate) fn forget_program() {
+    let timers = core::mem::take(&mut TABLE.lock().timers);
+    for timer in timers.values() {
+        timer.timer.cancel();
+    }
+}
+
 fn itimerspec((value_ns, interval_ns): (u64, u64)) -> g::__kernel_itimerspec {
     g::__kernel_itimerspec {
         it_interval: timespec_of(interval_ns),

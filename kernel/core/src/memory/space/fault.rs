@@ -66,9 +66,6 @@ const AROUND: usize = 16;
 /// Longest stack that grows by itself: the usual `RLIMIT_STACK`.
 const STACK_LIMIT: usize = 8 << 20;
 
-/// How far below the stack pointer of a growing area a touch may be; Linux has no limit since 5.0 but the area's gap.
-const STACK_GAP: usize = 256 * PAGE_SIZE;
-
 /// Handles a fault of the application at `address`. Sleeps if the page must come from a device.
 pub fn handle_fault(address: usize, write: bool, execute: bool) -> Result<(), FaultError> {
     loop {
@@ -140,9 +137,9 @@ pub fn fault_in(address: usize, write: bool) -> Result<()> {
 }
 
 impl Space {
-    /// Extends a growing area down to `page`, if one begins not far above.
+    /// Extends a growing area down to `page`, if one begins above that may grow so far.
     fn grow_stack(&mut self, page: usize) -> Option<(Range<usize>, Area)> {
-        let near = u64_from(page)..u64_from(page.checked_add(STACK_GAP)?);
+        let near = u64_from(page)..u64_from(page.checked_add(STACK_LIMIT)?);
         let (range, area) = self.areas.overlapping(near).next()?;
         if !area.grows_down
             || range.start <= u64_from(page)
