@@ -142,6 +142,10 @@ macro_rules! for_each_syscall {
             getdents64 => path::getdents64(fd: Fd, buf: User, len: usize) Full "";
             statfs => path::statfs(path: User, out: User) Full "";
             fstatfs => path::fstatfs(fd: Fd, out: User) Full "";
+            inotify_init => path::inotify_init() Full "";
+            inotify_init1 => path::inotify_init1(flags: u32) Full "";
+            inotify_add_watch => path::inotify_add_watch(fd: Fd, path: User, mask: u32) Partial "the watch of an object without a name ends at once, also while it is open";
+            inotify_rm_watch => path::inotify_rm_watch(fd: Fd, watch: i32) Full "";
             mknod => path::mknod(path: User, mode: u32, device: u32) Partial "files, pipes and sockets; no device files";
             mknodat => path::mknodat(dir: Fd, path: User, mode: u32, device: u32) Partial "files, pipes and sockets; no device files";
 

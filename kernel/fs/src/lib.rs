@@ -20,6 +20,7 @@ pub mod epoll;
 pub mod etc;
 pub mod eventfd;
 pub mod ext;
+pub mod inotify;
 pub mod locks;
 pub mod pipe;
 pub mod proc;

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 
+use coracle_abi::raw::general as g;
 use coracle_core::file::{DirEntry, File, Metadata, OpenFile};
 use coracle_core::io::{IoDst, IoSrc};
 use coracle_core::memory::Page;
@@ -13,6 +14,7 @@ use coracle_core::poll::PollSource;
 
 use super::inode::same_inode;
 use super::{Kind, Named, OpenRequest, Place, Vfs};
+use crate::inotify::events;
 use crate::{Errno, PollEvents, Result};
 
 /// A file opened by path.
@@ -21,15 +23,19 @@ pub struct VnodeFile {
     named: Option<Named>,
     /// `None` for `O_PATH`.
     inner: Option<Arc<dyn File>>,
+    /// Whether it was opened for writing.
+    writes: bool,
 }
 
 impl VnodeFile {
-    /// A file at `place`, opened under the name in the directory of `named`, whose transfers go to `inner`.
-    pub fn new(place: Place, named: Option<Named>, inner: Arc<dyn File>) -> Self {
+    /// A file at `place`, opened under the name in the directory of `named`, whose transfers go to `inner`. `writes` if
+    /// it was opened for writing.
+    pub fn new(place: Place, named: Option<Named>, inner: Arc<dyn File>, writes: bool) -> Self {
         Self {
             place,
             named,
             inner: Some(inner),
+            writes,
         }
     }
 
@@ -38,6 +44,7 @@ impl VnodeFile {
             place,
             named,
             inner: None,
+            writes: false,
         }
     }
 
@@ -61,6 +68,20 @@ impl VnodeFile {
     /// Opens the same object once more, with the flags of `request`; errors as open(2).
     pub fn reopen(&self, vfs: &Vfs, request: &OpenRequest) -> Result<Arc<OpenFile>> {
         vfs.open_place(self.place.clone(), self.named.clone(), request)
+    }
+
+    /// Reports to those who watch the file.
+    pub(super) fn tell(&self, event: u32) {
+        let named = self.named.as_ref();
+        let named = named.map(|(directory, name)| (&directory.inode, &name[..]));
+        events::object(&self.place.inode, named, event);
+    }
+
+    /// The same for a transfer of `count` bytes; nothing moved, nothing happened.
+    fn tell_transfer(&self, count: usize, event: u32) {
+        if count > 0 {
+            self.tell(event);
+        }
     }
 
     /// A number that no other open file description has while this one is open.
@@ -105,11 +126,15 @@ impl File for VnodeFile {
     }
 
     fn read(&self, dst: &mut IoDst<'_>) -> Result<usize> {
-        self.inner()?.read(dst)
+        let count = self.inner()?.read(dst)?;
+        self.tell_transfer(count, g::IN_ACCESS);
+        Ok(count)
     }
 
     fn write(&self, src: &mut IoSrc<'_>) -> Result<usize> {
-        self.inner()?.write(src)
+        let count = self.inner()?.write(src)?;
+        self.tell_transfer(count, g::IN_MODIFY);
+        Ok(count)
     }
 
     fn is_seekable(&self) -> bool {
@@ -117,11 +142,15 @@ impl File for VnodeFile {
     }
 
     fn read_at(&self, position: u64, dst: &mut IoDst<'_>) -> Result<usize> {
-        self.inner()?.read_at(position, dst)
+        let count = self.inner()?.read_at(position, dst)?;
+        self.tell_transfer(count, g::IN_ACCESS);
+        Ok(count)
     }
 
     fn write_at(&self, position: u64, append: bool, src: &mut IoSrc<'_>) -> Result<(usize, u64)> {
-        self.inner()?.write_at(position, append, src)
+        let (count, after) = self.inner()?.write_at(position, append, src)?;
+        self.tell_transfer(count, g::IN_MODIFY);
+        Ok((count, after))
     }
 
     fn poll(&self) -> PollEvents {
@@ -143,11 +172,15 @@ impl File for VnodeFile {
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
-        self.inner()?.truncate(size)
+        self.inner()?.truncate(size)?;
+        self.tell(g::IN_MODIFY);
+        Ok(())
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
-        self.inner()?.allocate(mode, offset, len)
+        self.inner()?.allocate(mode, offset, len)?;
+        self.tell(g::IN_MODIFY);
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
@@ -178,13 +211,20 @@ impl File for VnodeFile {
         cursor: u64,
         emit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        self.inner()?.read_directory(cursor, emit)
+        self.inner()?.read_directory(cursor, emit)?;
+        self.tell(g::IN_ACCESS);
+        Ok(())
     }
 
     fn on_release(&self) {
         let file = || self.metadata().ok().map(|m| (m.device, m.inode));
         crate::locks::on_close(file, self.description());
         if let Some(inner) = &self.inner {
+            self.tell(if self.writes {
+                g::IN_CLOSE_WRITE
+            } else {
+                g::IN_CLOSE_NOWRITE
+            });
             inner.on_release();
         }
     }

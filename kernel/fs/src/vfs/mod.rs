@@ -5,7 +5,7 @@
 //! all file systems are in memory and their directories are the cache.
 
 mod file;
-mod inode;
+pub(crate) mod inode;
 mod mount;
 mod names;
 mod open;

@@ -4,12 +4,14 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use coracle_abi::raw::general as g;
 use coracle_core::memory;
 use coracle_logic::path::LinkBudget;
 
 use super::inode::same_inode;
 use super::walk::{Entry, Last};
 use super::{AttributeChange, Inode, Kind, NewKind, NewNode, Place, Rename, Vfs};
+use crate::inotify::events;
 use crate::{Errno, Result};
 
 impl Vfs {
@@ -25,6 +27,7 @@ impl Vfs {
         }
         entry.directory.check_changeable()?;
         let inode = entry.directory.inode.create(name, node)?;
+        events::created((&entry.directory.inode, name), &inode);
         Ok(Place {
             mount: entry.directory.mount,
             inode,
@@ -48,7 +51,9 @@ impl Vfs {
         if target.inode.kind() == Kind::Directory {
             return Err(Errno::EPERM);
         }
-        entry.directory.inode.link(name, &target.inode)
+        entry.directory.inode.link(name, &target.inode)?;
+        events::linked((&entry.directory.inode, name), &target.inode);
+        Ok(())
     }
 
     /// `unlink(2)`.
@@ -65,7 +70,9 @@ impl Vfs {
             return Err(Errno::ENOTDIR);
         }
         entry.directory.check_changeable()?;
-        entry.directory.inode.unlink(name)
+        entry.directory.inode.unlink(name)?;
+        events::unlinked((&entry.directory.inode, name), &inode);
+        Ok(())
     }
 
     /// `rmdir(2)`.
@@ -85,7 +92,9 @@ impl Vfs {
         if self.is_mount_point(&entry.directory, &inode) {
             return Err(Errno::EBUSY);
         }
-        entry.directory.inode.remove_directory(name)
+        entry.directory.inode.remove_directory(name)?;
+        events::removed((&entry.directory.inode, name), &inode);
+        Ok(())
     }
 
     /// `renameat2(2)`.
@@ -146,7 +155,19 @@ impl Vfs {
         }
         old.directory
             .inode
-            .rename(old_name, &new.directory.inode, new_name, how)
+            .rename(old_name, &new.directory.inode, new_name, how)?;
+        let from = (&old.directory.inode, &old_name[..]);
+        let to = (&new.directory.inode, &new_name[..]);
+        match (how, &replaced) {
+            (Rename::Exchange, Some(other)) => {
+                events::moved(from, to, &moved, None);
+                events::moved(to, from, other, None);
+            }
+            // Two names of one object stay as they are (rename(2)).
+            (_, Some(other)) if same_inode(other, &moved) => {}
+            _ => events::moved(from, to, &moved, replaced.as_ref()),
+        }
+        Ok(())
     }
 
     /// Whether the directory `moved` contains (or is) `directory`: it cannot move into itself.
@@ -181,13 +202,16 @@ impl Vfs {
         self.check_not_running(&place.inode)?;
         place.inode.truncate(size)?;
         memory::forget_beyond(place.inode.content_id(), size);
+        events::object(&place.inode, None, g::IN_MODIFY);
         Ok(())
     }
 
     /// `chmod(2)`, `chown(2)`, `utimensat(2)` on an object that was looked up.
     pub fn change(&self, place: &Place, change: &AttributeChange) -> Result<()> {
         place.check_changeable()?;
-        place.inode.change(change)
+        place.inode.change(change)?;
+        events::changed(&place.inode, change);
+        Ok(())
     }
 
     /// The path of an entry as it is now: the directory's path and the name.

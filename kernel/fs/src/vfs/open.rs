@@ -11,6 +11,7 @@ use coracle_logic::path::LinkBudget;
 
 use super::walk::{Last, path_errno};
 use super::{Follow, Inode, Kind, Named, NewKind, NewNode, Place, Target, Vfs, VnodeFile};
+use crate::inotify::events;
 use crate::{Errno, Result};
 
 /// Limits of `openat2(2)` on how a path may be resolved.
@@ -169,10 +170,13 @@ impl Vfs {
     ) -> Result<Created> {
         directory.check_changeable()?;
         match directory.inode.create(name, &request.new_file()) {
-            Ok(inode) => Ok(Created::New(Place {
-                mount: directory.mount.clone(),
-                inode,
-            })),
+            Ok(inode) => {
+                events::created((&directory.inode, name), &inode);
+                Ok(Created::New(Place {
+                    mount: directory.mount.clone(),
+                    inode,
+                }))
+            }
             // Somebody else was quicker: what is there now is opened.
             Err(Errno::EEXIST) => self.enter(directory, name).map(Created::Found),
             Err(error) => Err(error),
@@ -229,11 +233,16 @@ impl Vfs {
             }
             _ => {}
         }
-        if truncates && kind == Kind::File {
+        let truncates = truncates && kind == Kind::File;
+        if truncates {
             place.inode.truncate(0)?;
             memory::forget_beyond(place.inode.content_id(), 0);
         }
-        self.open_node(place, named, request)
+        let open = self.open_node(place, named, request)?;
+        if truncates && let Some(file) = open.downcast::<VnodeFile>() {
+            file.tell(g::IN_MODIFY);
+        }
+        Ok(open)
     }
 
     fn open_node(
@@ -253,7 +262,8 @@ impl Vfs {
                 .open_named(request.flags)?,
             _ => Inode::open(inode.clone(), request.flags)?,
         };
-        let file: Arc<dyn File> = Arc::new(VnodeFile::new(place, named, inner));
-        Ok(OpenFile::new(file, request.flags))
+        let file = VnodeFile::new(place, named, inner, request.writes());
+        file.tell(g::IN_OPEN);
+        Ok(OpenFile::new(Arc::new(file), request.flags))
     }
 }

@@ -171,7 +171,7 @@ fn memory_file(mode: u32, shown: Vec<u8>) -> (Arc<Node>, Arc<OpenFile>) {
         mount: mount.clone(),
         inode: mount.root().clone(),
     };
-    let file = VnodeFile::new(place, Some((directory, shown)), node.clone());
+    let file = VnodeFile::new(place, Some((directory, shown)), node.clone(), true);
     (node, OpenFile::new(Arc::new(file), g::O_RDWR))
 }
 

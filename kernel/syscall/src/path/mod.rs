@@ -3,6 +3,7 @@
 
 mod attributes;
 mod directory;
+mod inotify;
 mod names;
 mod open;
 mod stat;
@@ -12,6 +13,7 @@ pub(crate) use attributes::{
     utimensat, utimes,
 };
 pub(crate) use directory::{chdir, fchdir, getcwd, getdents, getdents64};
+pub(crate) use inotify::{inotify_add_watch, inotify_init, inotify_init1, inotify_rm_watch};
 pub(crate) use names::{
     link, linkat, mkdir, mkdirat, mknod, mknodat, readlink, readlinkat, rename, renameat,
     renameat2, rmdir, symlink, symlinkat, unlink, unlinkat,
