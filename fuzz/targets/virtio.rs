@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_core::device::{CharDevice, EntropyDevice, InterruptHandler, NetDevice};
-use coracle_core::memory::Mmio;
+use coracle_core::device::{BlockDevice, CharDevice, EntropyDevice, InterruptHandler, NetDevice};
+use coracle_core::memory::{Mmio, Page};
 use coracle_core::packet::{Fragment, HEADROOM, PacketBuf, TxPacket};
 use coracle_drivers::transport::{QueueAddresses, Transport, feature};
 use coracle_drivers::{Device, DriverError, NetOptions, probe};
@@ -59,6 +59,8 @@ struct Lab {
     /// Keeps the memory behind `config`.
     _registers: Box<[u64; 4]>,
     config: Mmio,
+    /// What a disk does with its requests.
+    answers: Mutex<VecDeque<u8>>,
     state: Mutex<State>,
 }
 
@@ -131,7 +133,11 @@ impl Chain {
 
 impl Lab {
     fn new(input: &mut Input<'_>) -> Self {
-        let id = [1, 3, 3, 4][usize::from(input.byte() % 4)];
+        let kind = input.byte();
+        let id = match kind {
+            0x80.. if kind % 4 == 3 => 2,
+            _ => [1, 3, 3, 4][usize::from(kind % 4)],
+        };
         let offered = u64::from_le_bytes(input.bytes()) | feature::VERSION_1;
         let limit = 1 << (input.byte() % 8);
         let mut registers = Box::new([0u64; 4]);
@@ -145,7 +151,43 @@ impl Lab {
             limit,
             _registers: registers,
             config,
+            answers: Mutex::new(input.0.iter().copied().collect()),
             state: Mutex::default(),
+        }
+    }
+
+    /// A disk answers or lies before its driver, which waits, goes on: by the next bytes of the input.
+    fn answer_all(&self, queue: &mut Queue) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = || answers.pop_front().unwrap_or(0);
+        loop {
+            queue.take();
+            // It wants to hear of the next request, or nobody would ever answer that.
+            store(queue.at.used, 0u16);
+            store(queue.at.used + 4 + 8 * u64::from(queue.size), queue.taken);
+            let Some(chain) = queue.chains.pop_front() else {
+                return;
+            };
+            let room = chain.pieces.iter().filter(|(_, _, write)| *write);
+            let room: usize = room.map(|(_, len, _)| *len as usize).sum();
+            let mut bytes = vec![next(); room];
+            bytes[room - 1] = 0;
+            let len = chain.write(&bytes);
+            let len = u32::try_from(len).expect("short");
+            match next() % 6 {
+                0 => queue.put(u32::from(next()), len),
+                1 => queue.put(chain.head.into(), u32::from(next())),
+                2 => {
+                    bytes[room - 1] = next();
+                    chain.write(&bytes);
+                    queue.put(chain.head.into(), len);
+                }
+                _ => queue.put(chain.head.into(), len),
+            }
+            if next() % 16 == 1 {
+                queue.used = queue.used.wrapping_add(0x4000);
+                store(queue.at.used + 2, queue.used);
+            }
         }
     }
 
@@ -213,8 +255,12 @@ impl Transport for Lab {
     }
 
     fn notify(&self, queue: u16) {
-        let enabled = self.state().queues[usize::from(queue)].is_some();
-        assert!(enabled, "notified of a queue that is not there");
+        let mut state = self.state();
+        let queue = state.queues[usize::from(queue)].as_mut();
+        let queue = queue.expect("notified of a queue that is there");
+        if self.id == 2 {
+            self.answer_all(queue);
+        }
     }
 
     fn has_line(&self) -> bool {
@@ -256,6 +302,9 @@ pub(crate) fn run(data: &[u8]) {
 
 /// The device works: takes a chain, or returns one it has.
 fn act(lab: &Lab, input: &mut Input<'_>, way: &mut OnTheWay) {
+    if lab.id == 2 {
+        return; // it answers when it is notified
+    }
     let mut state = lab.state();
     state.interrupt |= input.byte() & 1 != 0;
     let number = usize::from(input.byte() % 6);
@@ -291,6 +340,9 @@ fn act(lab: &Lab, input: &mut Input<'_>, way: &mut OnTheWay) {
 
 /// The device writes nonsense into a ring.
 fn lie(lab: &Lab, input: &mut Input<'_>, way: &mut OnTheWay) {
+    if lab.id == 2 {
+        return; // it lies when it is notified
+    }
     let mut state = lab.state();
     let number = usize::from(input.byte() % 6);
     let Some(Some(queue)) = state.queues.get_mut(number) else {
@@ -351,6 +403,17 @@ fn drive(device: &Device, input: &mut Input<'_>, way: &mut OnTheWay) {
                 }
             }
         },
+        Device::Block(disk) => {
+            let sector = u64::from(input.u16());
+            let pages = (0..input.byte() % 9).map(|_| Page::zeroed().expect("memory"));
+            let pages: Vec<Page> = pages.collect();
+            match what % 4 {
+                0 => drop(disk.read(sector, &pages)),
+                1 => drop(disk.write(sector, &pages)),
+                2 => drop(disk.flush()),
+                _ => drop(disk.on_interrupt()),
+            }
+        }
         Device::Entropy(rng) => drop(rng.fill(&mut [0; 40], 0)),
         Device::Unknown(_) | Device::Absent => {}
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drivers for virtio devices (Virtual I/O Device version 1.2): network card, console with ports, entropy.
+//! Drivers for virtio devices (Virtual I/O Device version 1.2): network card, disk, console with ports,
+//! entropy.
 //!
 //! They see the traits of `core` only; `image` finds the devices and introduces them to whoever uses them:
 //!
@@ -15,6 +16,7 @@
 //!         let control = console.port("org.coracle.control", timeout_ns);
 //!         …                                      // before the end: console.drain(timeout_ns); in a crash write_in_crash
 //!     }
+//!     Device::Block(disk) => { … }           // a `BlockDevice`
 //!     Device::Entropy(rng) => { rng.fill(&mut seed, timeout_ns); }
 //!     Device::Unknown(_) | Device::Absent => {}
 //! }
@@ -33,6 +35,7 @@
 
 extern crate alloc;
 
+pub mod block;
 pub mod console;
 pub mod entropy;
 mod error;
@@ -45,6 +48,7 @@ mod signal;
 mod testing;
 pub mod transport;
 
+pub use block::VirtioBlock;
 pub use console::{Port, VirtioConsole};
 pub use entropy::VirtioEntropy;
 pub use error::{DriverError, Reason};

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use coracle_core::device::InterruptHandler;
 use coracle_core::memory::Mmio;
 
+use crate::block::VirtioBlock;
 use crate::console::VirtioConsole;
 use crate::entropy::VirtioEntropy;
 use crate::error::DriverError;
@@ -17,6 +18,7 @@ use crate::transport::{MmioTransport, PciTransport, Transport};
 mod device_id {
     pub(super) const ABSENT: u32 = 0;
     pub(super) const NET: u32 = 1;
+    pub(super) const BLOCK: u32 = 2;
     pub(super) const CONSOLE: u32 = 3;
     pub(super) const ENTROPY: u32 = 4;
 }
@@ -25,6 +27,8 @@ mod device_id {
 pub enum Device {
     /// A network card.
     Net(Arc<VirtioNet>),
+    /// A disk.
+    Block(Arc<VirtioBlock>),
     /// A console, perhaps with several ports.
     Console(Arc<VirtioConsole>),
     /// A source of random bytes.
@@ -42,6 +46,7 @@ impl Device {
     pub fn line_handler(&self) -> Option<Arc<dyn InterruptHandler>> {
         match self {
             Self::Net(net) if net.has_line() => Some(net.clone()),
+            Self::Block(disk) if disk.has_line() => Some(disk.clone()),
             Self::Console(console) if console.has_line() => Some(console.clone()),
             Self::Entropy(entropy) if entropy.has_line() => Some(entropy.clone()),
             _ => None,
@@ -71,6 +76,7 @@ pub fn probe(transport: Arc<dyn Transport>, net: NetOptions) -> Result<Device, D
     let device = match transport.device_id() {
         device_id::ABSENT => Ok(Device::Absent),
         device_id::NET => VirtioNet::new(transport.clone(), net).map(|d| Device::Net(Arc::new(d))),
+        device_id::BLOCK => VirtioBlock::new(transport.clone()).map(Device::Block),
         device_id::CONSOLE => VirtioConsole::new(transport.clone()).map(Device::Console),
         device_id::ENTROPY => {
             VirtioEntropy::new(transport.clone()).map(|d| Device::Entropy(Arc::new(d)))

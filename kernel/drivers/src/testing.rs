@@ -33,6 +33,16 @@ pub(crate) struct DeviceChain {
     writable: Vec<(u64, u32)>,
 }
 
+impl DeviceChain {
+    /// Bytes the device may write.
+    pub(crate) fn room(&self) -> usize {
+        self.writable
+            .iter()
+            .map(|(_, len)| usize_from_u32(*len))
+            .sum()
+    }
+}
+
 fn load<T: Copy>(address: u64) -> T {
     // SAFETY: tests run in one address space; the driver's memory at this address lives while its queue does.
     unsafe { (usize_from(address) as *const T).read_volatile() }
@@ -113,6 +123,12 @@ impl DeviceQueue {
 
     /// Writes `bytes` into a chain and returns it.
     pub(crate) fn fill(&mut self, chain: &DeviceChain, bytes: &[u8]) {
+        self.write(chain, bytes);
+        self.push(chain, u32::try_from(bytes.len()).unwrap());
+    }
+
+    /// Writes `bytes` into a chain, which the device keeps.
+    pub(crate) fn write(&mut self, chain: &DeviceChain, bytes: &[u8]) {
         let mut rest = bytes;
         for (address, len) in &chain.writable {
             let step = rest.len().min(usize_from_u32(*len));
@@ -122,7 +138,6 @@ impl DeviceQueue {
             rest = &rest[step..];
         }
         assert!(rest.is_empty(), "the chain is long enough");
-        self.push(chain, u32::try_from(bytes.len()).unwrap());
     }
 
     /// Takes the next chain, writes `bytes` into it and returns it.

@@ -52,6 +52,11 @@ impl Span {
         )
     }
 
+    /// The first `len` bytes of a page, which the device fills.
+    pub(crate) fn writable_page(page: &Page, len: usize) -> Self {
+        Self::new(page.physical(), len, true)
+    }
+
     fn new(address: u64, len: usize, writable: bool) -> Self {
         let len = u32::try_from(len).expect("spans are far below 4 GiB");
         Self {
