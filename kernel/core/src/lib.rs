@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+pub mod cache;
 pub mod device;
 #[cfg(target_os = "none")]
 pub mod exit;

@@ -29,7 +29,12 @@ pub(crate) struct Frame(u32);
 impl Frame {
     /// A frame of zeroes with one count, for content of the application. The last frames are not given for that.
     pub(super) fn allocate_zeroed() -> Option<Self> {
-        let frame = allocate_beyond(0, RESERVE.load(Ordering::Relaxed))?;
+        let reserve = RESERVE.load(Ordering::Relaxed);
+        let frame = allocate_beyond(0, reserve).or_else(|| {
+            (crate::cache::reclaim(BATCH) > 0)
+                .then(|| allocate_beyond(0, reserve))
+                .flatten()
+        })?;
         // SAFETY: the frame is fresh and mapped in the window.
         unsafe { mem_ops::clear_page(frame.bytes()) };
         Some(frame)
@@ -59,6 +64,18 @@ impl Frame {
     /// The frame at a physical address that lies in memory.
     pub(crate) fn containing(physical: u64) -> Self {
         Self(low_u32(physical / PAGE))
+    }
+}
+
+/// Pages that the page cache gives back at once.
+const BATCH: u64 = 64;
+
+/// Frees frames so that `pages` more can be taken without touching those kept low, as far as the page cache can give
+/// some back. No spin lock is held.
+pub(crate) fn make_room(pages: u64) {
+    let missing = (low_water() + pages).saturating_sub(free_frames());
+    if missing > 0 {
+        crate::cache::reclaim(missing.max(BATCH));
     }
 }
 
@@ -109,6 +126,12 @@ fn allocate_beyond(order: u32, kept: u64) -> Option<Frame> {
         meta.refcount.store(1, Ordering::Relaxed);
     }
     Some(Frame(first))
+}
+
+/// Frames below which the page cache gives back what nobody uses. Above the reserve, so that the kernel's own objects
+/// find room meanwhile.
+pub(super) fn low_water() -> u64 {
+    2 * RESERVE.load(Ordering::Relaxed) + total_frames() / 64
 }
 
 /// Gives `1 << order` frames back that were taken together and are counted by nobody else.

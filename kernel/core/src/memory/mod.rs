@@ -24,6 +24,8 @@ mod kernel_map;
 pub mod space;
 
 #[cfg(target_os = "none")]
+pub(crate) use frames::make_room;
+#[cfg(target_os = "none")]
 pub use frames::{free_frames, is_scarce, total_frames, was_scarce};
 #[cfg(target_os = "none")]
 pub use heap::{KernelHeap, heap_bytes};

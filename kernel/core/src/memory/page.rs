@@ -23,6 +23,9 @@ pub struct Page(Frame);
 #[cfg(target_os = "none")]
 const PINNED: u32 = 1 << 31;
 
+/// Set in the count of a page that is in a page cache: its content can be read again.
+const CACHED: u32 = 1 << 30;
+
 impl Page {
     /// A new page of zeroes. `ENOMEM` when memory is exhausted.
     pub fn zeroed() -> Result<Self> {
@@ -58,7 +61,21 @@ impl Page {
     /// Whether somebody else also refers to the page.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.0.count().load(Ordering::Acquire) != 1
+        self.0.count().load(Ordering::Acquire) & !CACHED != 1
+    }
+
+    /// Marks the page as one of a page cache, or as that no more.
+    pub(crate) fn set_cached(&self, cached: bool) {
+        if cached {
+            self.0.count().fetch_or(CACHED, Ordering::Relaxed);
+        } else {
+            self.0.count().fetch_and(!CACHED, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a page cache refers to the page and nobody else does.
+    pub(crate) fn is_only_cached(&self) -> bool {
+        self.0.count().load(Ordering::Acquire) == CACHED | 1
     }
 
     /// Whether exactly `count` references exist.
