@@ -17,6 +17,7 @@ mod anonymous;
 pub mod archive;
 pub mod dev;
 pub mod epoll;
+pub mod erofs;
 pub mod etc;
 pub mod eventfd;
 pub mod ext;
