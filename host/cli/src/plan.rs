@@ -5,12 +5,12 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 
-use coracle_imager::config::{NetworkConfig, User};
+use coracle_imager::config::{NetworkConfig, RootSource, User};
 use coracle_imager::root::DEFAULT_PATH;
 use coracle_imager::{Bundle, Config, Root};
 use coracle_vmm::accel::Accel;
 use coracle_vmm::network::{USER_DNS, USER_GATEWAY, USER_GUEST};
-use coracle_vmm::{Boot, Host, Network, PortForward, Qemu, Spec};
+use coracle_vmm::{Boot, Disk, Host, Network, PortForward, Qemu, Spec};
 
 use crate::args::RunArgs;
 use crate::config::{self, Settings};
@@ -70,6 +70,13 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         .clone()
         .unwrap_or_else(|| random_name(&bundle.config.process.args[0]));
 
+    let disks = match &bundle.root {
+        Root::Image(path) => vec![Disk {
+            path: absolute(path)?,
+            read_only: true,
+        }],
+        Root::Executable(_) | Root::Directory(_) => Vec::new(),
+    };
     let spec = Spec {
         name,
         qemu: qemu.path,
@@ -82,6 +89,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         boot: Boot::Firmware,
         network,
         ports,
+        disks,
         tcg_buffer_mib: 0, // with the bundle's size, in boot::prepare
         tsc_khz,
         log_level: args.trace.then(|| "trace".to_owned()),
@@ -92,6 +100,10 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         spec,
         accel_warning: chosen.warning,
     })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
 fn cpus(text: &str) -> Result<u32, String> {
@@ -112,13 +124,17 @@ fn bundle(args: &RunArgs, network: &Network) -> Result<Bundle, Failure> {
     let program = root.program(first, search)?;
     let arguments = match &root {
         Root::Executable(_) => args.arguments(),
-        Root::Directory(_) => &args.arguments()[1..],
+        Root::Directory(_) | Root::Image(_) => &args.arguments()[1..],
     };
     let argv = std::iter::once(program)
         .chain(arguments.iter().cloned())
         .collect();
 
     let mut config = Config::new(argv, env);
+    config.root.source = matches!(root, Root::Image(_)).then(|| RootSource {
+        kind: "erofs".into(),
+        device: 0,
+    });
     config.root.readonly = args.read_only;
     config.coracle.trace = args.trace;
     config.coracle.network = network_config(network).into_iter().collect();

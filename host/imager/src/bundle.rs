@@ -162,7 +162,7 @@ impl Root {
             ..Meta::default()
         };
         match self {
-            Root::Executable(_) => Ok(plain),
+            Root::Executable(_) | Root::Image(_) => Ok(plain),
             Root::Directory(path) => {
                 let meta = path.metadata().map_err(|source| RootError::Read {
                     path: path.clone(),

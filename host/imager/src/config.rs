@@ -67,6 +67,19 @@ pub struct RootConfig {
     pub path: String,
     /// Whether the guest may not change its root.
     pub readonly: bool,
+    /// A disk that holds the root, instead of the folder in the bundle (decision 0011).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RootSource>,
+}
+
+/// The disk with the root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootSource {
+    /// Its file system: `erofs`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its number among the disks of the guest.
+    pub device: u32,
 }
 
 /// The `coracle` object.
@@ -120,6 +133,7 @@ impl Config {
             root: RootConfig {
                 path: "rootfs".into(),
                 readonly: false,
+                source: None,
             },
             hostname: "coracle".into(),
             coracle: Coracle::default(),

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use coracle_loader::script::{self, ScriptError};
@@ -29,6 +29,8 @@ pub enum Root {
     Executable(PathBuf),
     /// A folder with everything the program needs.
     Directory(PathBuf),
+    /// An EROFS image, which the guest reads from a disk; the bundle carries no files.
+    Image(PathBuf),
 }
 
 /// Why a root cannot be used.
@@ -59,7 +61,7 @@ pub enum RootError {
         path: PathBuf,
     },
     /// A folder was given without saying what to run in it.
-    #[error("{}: a folder; name the program in it: coracle run {} /path/in/folder", path.display(), path.display())]
+    #[error("{}: a folder or image; name the program in it: coracle run {} /path/in/it", path.display(), path.display())]
     NoProgram {
         /// The folder.
         path: PathBuf,
@@ -154,6 +156,8 @@ impl Root {
         })?;
         Ok(if meta.is_dir() {
             Self::Directory(path.into())
+        } else if is_erofs(path) {
+            Self::Image(path.into())
         } else {
             Self::Executable(path.into())
         })
@@ -187,6 +191,9 @@ impl Root {
                 check(root, &found)?;
                 Ok(found.name)
             }
+            Self::Image(path) => program
+                .map(str::to_owned)
+                .ok_or_else(|| RootError::NoProgram { path: path.clone() }),
         }
     }
 
@@ -207,8 +214,17 @@ impl Root {
                 walk(root, "", &mut found)?;
                 Ok(found)
             }
+            Self::Image(_) => Ok((Vec::new(), Vec::new())),
         }
     }
+}
+
+/// Whether the file begins as an EROFS image does.
+fn is_erofs(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path)
+        .and_then(|file| file.read_exact_at(&mut magic, 1024))
+        .is_ok_and(|()| u32::from_le_bytes(magic) == 0xe0f5_e1e2)
 }
 
 /// Where a single executable lies, without the leading slash: in the root directory, unless a file system is mounted

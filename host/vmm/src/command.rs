@@ -56,6 +56,9 @@ pub struct Spec {
     pub network: Network,
     /// Ports of the host that lead into the guest.
     pub ports: Vec<PortForward>,
+    /// Disks, in the order in which the guest numbers them.
+    #[serde(default)]
+    pub disks: Vec<Disk>,
     /// Size of the buffer for translated code under software emulation, MiB.
     pub tcg_buffer_mib: u64,
     /// Frequency of the time-stamp counter told to the kernel, kHz.
@@ -64,6 +67,15 @@ pub struct Spec {
     pub log_level: Option<String>,
     /// Whether QEMU confines itself by seccomp.
     pub sandbox: bool,
+}
+
+/// A file of the host that is a disk of the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// The file; its length is the disk's.
+    pub path: PathBuf,
+    /// Whether the guest may not change it. Several guests can have such a disk at once, of a disk to be written one.
+    pub read_only: bool,
 }
 
 /// Where one of the guest's byte streams ends on the host.
@@ -169,6 +181,23 @@ impl Spec {
             args.flag("-device")
                 .add(device("virtio-net", 2) + &format!(",netdev=net0,mac={mac}"));
         }
+        for (number, disk) in self.disks.iter().enumerate() {
+            let file = format!("driver=raw,node-name=disk{number},file.driver=file,");
+            let mode = if disk.read_only {
+                "read-only=on,auto-read-only=off,file.locking=off"
+            } else {
+                "file.locking=on"
+            };
+            args.flag("-blockdev").add(joined(
+                &format!("{file}{mode},file.filename="),
+                &disk.path,
+                "",
+            ));
+            args.flag("-device").add(
+                device("virtio-blk", self.first_disk_slot() + number_u32(number))
+                    + &format!(",drive=disk{number}"),
+            );
+        }
         args.0
     }
 
@@ -217,13 +246,17 @@ impl Spec {
     /// The same with the devices, which QEMU adds by itself only for its own firmware (`auto-kernel-cmdline`).
     pub(crate) fn whole_command_line(&self) -> String {
         let mut line = self.kernel_command_line();
-        let devices = if self.network == Network::None { 2 } else { 3 };
-        for slot in 0..devices {
+        for slot in 0..self.first_disk_slot() + number_u32(self.disks.len()) {
             let base = MMIO_BASE + slot * MMIO_SIZE;
             let irq = MMIO_IRQ + slot;
             line += &format!(" virtio_mmio.device={MMIO_SIZE}@{base:#x}:{irq}");
         }
         line.trim_start().to_owned()
+    }
+
+    /// The place of the first disk on the bus, behind the network card if there is one.
+    fn first_disk_slot(&self) -> u32 {
+        if self.network == Network::None { 2 } else { 3 }
     }
 
     fn netdev(&self) -> String {
@@ -278,6 +311,11 @@ impl Endpoint {
             ),
         }
     }
+}
+
+/// A number of disks, of which a machine has few.
+fn number_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// A value with a path in it. A comma ends a value in QEMU's options; doubled it stands for itself.
@@ -356,6 +394,7 @@ mod tests {
             boot: Boot::Firmware,
             network: network.parse().unwrap(),
             ports: vec!["127.0.0.1:1:2".parse().unwrap(), "3:4/udp".parse().unwrap()],
+            disks: Vec::new(),
             tcg_buffer_mib: 24,
             tsc_khz: Some(5),
             log_level: Some("debug".into()),
@@ -422,6 +461,33 @@ mod tests {
             assert!(line.contains(part), "{part} is not in {line}");
         }
         assert!(!line.contains("mmio") && !line.contains("hostfwd"));
+    }
+
+    #[test]
+    fn disks_follow_the_network_card() {
+        let mut with_disks = spec(Machine::Microvm, "user");
+        with_disks.disks = vec![
+            Disk {
+                path: "/a,b.erofs".into(),
+                read_only: true,
+            },
+            Disk {
+                path: "/v".into(),
+                read_only: false,
+            },
+        ];
+        let line = line(&with_disks);
+        for part in [
+            "read-only=on,auto-read-only=off,file.locking=off,file.filename=/a,,b.erofs ",
+            "-device virtio-blk-device,bus=virtio-mmio-bus.3,drive=disk0 ",
+            "node-name=disk1,file.driver=file,file.locking=on,file.filename=/v ",
+            "bus=virtio-mmio-bus.4,drive=disk1",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(with_disks.whole_command_line().ends_with("0xfeb00800:9"));
+        with_disks.network = Network::None;
+        assert!(with_disks.whole_command_line().ends_with("0xfeb00600:8"));
     }
 
     #[test]

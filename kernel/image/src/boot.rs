@@ -46,7 +46,8 @@ fn kernel_main(start_info: u64) -> ! {
     lap(3);
     network::init(info.memory_bytes(), &config, found.networks);
     lap(4);
-    root::init(&info, &config, console::with_end_of_input(found.console));
+    let console = console::with_end_of_input(found.console);
+    root::init(&info, &config, console, &found.disks);
     lap(5);
     processors::init();
     root::mount_sys();

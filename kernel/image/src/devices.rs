@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use coracle_abi::convert::{low_u8, usize_from};
-use coracle_core::device::{CharDevice, EntropyDevice};
+use coracle_core::device::{BlockDevice, CharDevice, EntropyDevice};
 use coracle_core::memory::{Mmio, map_device};
 use coracle_core::random;
 use coracle_core::sync::{Once, SpinLock};
@@ -28,6 +28,8 @@ const ENTROPY_TIMEOUT_NS: u64 = 20_000_000;
 /// What the machine has for us.
 pub(crate) struct Found {
     pub(crate) networks: Vec<Arc<VirtioNet>>,
+    /// In the order in which the machine lists them: `/dev/vda`, `/dev/vdb` and so on.
+    pub(crate) disks: Vec<Arc<dyn BlockDevice>>,
     pub(crate) console: Arc<dyn CharDevice>,
     pub(crate) control: Option<Arc<Port>>,
 }
@@ -45,6 +47,7 @@ pub(crate) fn drain_console(timeout_ns: u64) {
 pub(crate) fn init(info: &BootInfo) -> Found {
     let mut found = Found {
         networks: Vec::new(),
+        disks: Vec::new(),
         console: crate::console::SerialConsole::shared(),
         control: None,
     };
@@ -89,6 +92,7 @@ fn add(found: &mut Found, device: Result<Device, DriverError>, line: u32) {
     }
     match device {
         Device::Net(net) => found.networks.push(net),
+        Device::Block(disk) => found.disks.push(disk),
         Device::Console(console) => {
             if let Some(port) = console.console(PORT_TIMEOUT_NS) {
                 found.console = port;

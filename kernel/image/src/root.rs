@@ -4,18 +4,22 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt::Display;
 use core::net::IpAddr;
 
 use coracle_abi::Errno;
+use coracle_abi::convert::usize_from_u32;
 use coracle_abi::raw::general as g;
-use coracle_core::device::CharDevice;
+use coracle_core::device::{BlockDevice, CharDevice};
+use coracle_core::exit::{ExitReason, end_process};
 use coracle_core::file::OpenFile;
 use coracle_core::memory::{self, Page};
 use coracle_core::vdso;
+use coracle_fs::erofs::Erofs;
 use coracle_fs::tmpfs::TmpFs;
 use coracle_fs::vfs::{Follow, MountOptions, NewKind, NewNode, OpenRequest, Vfs};
 use coracle_fs::{archive, dev};
-use coracle_loader::config::BootConfig;
+use coracle_loader::config::{BootConfig, RootDisk};
 use coracle_syscall::info;
 use coracle_syscall::process::Process;
 
@@ -30,20 +34,20 @@ fn page(bytes: &'static [u8]) -> Option<Page> {
     memory::static_page(bytes).ok()
 }
 
-/// Builds the name space and the process. Stops with a panic if the bundle is damaged.
-pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDevice>) {
+/// Builds the name space and the process. Stops with a panic if the bundle is damaged, and ends the machine with one
+/// line if the root's disk cannot be used.
+pub(crate) fn init(
+    boot: &BootInfo,
+    config: &BootConfig,
+    console: Arc<dyn CharDevice>,
+    disks: &[Arc<dyn BlockDevice>],
+) {
     // Files may use half of the memory, as a tmpfs on Linux.
     let limit = boot.memory_bytes() / 2;
-    let root = TmpFs::new(limit, 0o755);
-    archive::unpack(&root, boot.bundle, PREFIX, page)
-        .unwrap_or_else(|error| panic!("boot module: {error}"));
-    ensure_directories(&root);
-    let vfs = Vfs::new(
-        root,
-        MountOptions {
-            read_only: config.read_only,
-        },
-    );
+    let vfs = match config.root_disk {
+        Some(disk) => on_disk(config, disk, disks, limit),
+        None => in_memory(boot, config, limit),
+    };
     let mounted = dev::mount(&vfs, console, limit)
         .and_then(|()| coracle_fs::dev::mount_at(&vfs, b"/tmp", TmpFs::new(limit, 0o1777)))
         .and_then(|()| coracle_syscall::procfs::mount(&vfs))
@@ -86,6 +90,37 @@ pub(crate) fn init(boot: &BootInfo, config: &BootConfig, console: Arc<dyn CharDe
         }
     }
     vdso::init().expect("memory for the vDSO");
+}
+
+/// The root from the bundle.
+fn in_memory(boot: &BootInfo, config: &BootConfig, limit: u64) -> Vfs {
+    let root = TmpFs::new(limit, 0o755);
+    archive::unpack(&root, boot.bundle, PREFIX, page)
+        .unwrap_or_else(|error| panic!("boot module: {error}"));
+    ensure_directories(&root);
+    let options = MountOptions {
+        read_only: config.read_only,
+    };
+    Vfs::new(root, options)
+}
+
+/// The root from an image on a disk, which all its instances share: changes stay in memory.
+fn on_disk(config: &BootConfig, disk: RootDisk, disks: &[Arc<dyn BlockDevice>], limit: u64) -> Vfs {
+    let number = disk.device;
+    let fail = |why: &dyn Display| -> ! {
+        let line = alloc::format!("root file system on disk {number}: {why}");
+        end_process(ExitReason::Exec(126, line))
+    };
+    let Some(device) = disks.get(usize_from_u32(number)) else {
+        fail(&"the machine has no such disk");
+    };
+    let image = Erofs::mount(device.clone()).unwrap_or_else(|error| fail(&error));
+    let root = TmpFs::over(&*image, limit).unwrap_or_else(|error| fail(&error));
+    ensure_directories(&root);
+    let options = MountOptions {
+        read_only: config.read_only,
+    };
+    Vfs::new(root, options)
 }
 
 /// Mounts `/sys`, which says how many CPUs run.

@@ -40,12 +40,21 @@ pub struct BootConfig {
     pub hostname: String,
     /// Whether the root file system is mounted read-only.
     pub read_only: bool,
+    /// The disk that holds the root; without it the root is in the bundle.
+    pub root_disk: Option<RootDisk>,
     /// Resource limits: name such as `RLIMIT_NOFILE`, soft limit, hard limit.
     pub rlimits: Vec<(String, u64, u64)>,
     /// One for each network interface to be configured, in order.
     pub network: Vec<NetworkConfig>,
     /// Whether system calls are logged.
     pub trace: bool,
+}
+
+/// A disk with a root file system (decision 0011).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RootDisk {
+    /// Its number among the disks, from 0.
+    pub device: u32,
 }
 
 /// Addresses of one network interface.
@@ -108,9 +117,26 @@ pub fn parse(json: &[u8]) -> Result<BootConfig, ConfigError> {
         read_only: root
             .optional("root")?
             .map_or(Ok(false), |root| flag(&root, "readonly"))?,
+        root_disk: match root.optional("root")? {
+            Some(root) => root
+                .optional("source")?
+                .map(|at| root_disk(&at))
+                .transpose()?,
+            None => None,
+        },
         rlimits: list_or_empty(&process, "rlimits", rlimit)?,
         network,
         trace,
+    })
+}
+
+fn root_disk(node: &Node<'_>) -> Result<RootDisk, ConfigError> {
+    let kind = node.required("type")?;
+    if kind.str()? != "erofs" {
+        return Err(kind.error("is not a kind of root file system that is known (erofs)"));
+    }
+    Ok(RootDisk {
+        device: node.required("device")?.u32()?,
     })
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Documents as engines write them, and each key with a wrong value.
 
-use super::{NetworkConfig, parse};
+use super::{NetworkConfig, RootDisk, parse};
 use core::net::{IpAddr, Ipv4Addr};
 use proptest::prelude::{any, proptest};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn document() -> Value {
             "cwd": "/srv",
             "rlimits": [ { "type": "RLIMIT_NOFILE", "hard": 4096, "soft": 1024 } ]
         },
-        "root": { "path": "rootfs", "readonly": true },
+        "root": { "path": "rootfs", "readonly": true, "source": { "type": "erofs", "device": 2 } },
         "hostname": "boat",
         "mounts": [],
         "coracle": {
@@ -56,6 +56,7 @@ fn everything_is_read() {
         (&*config.hostname, config.read_only, config.trace),
         ("boat", true, true)
     );
+    assert_eq!(config.root_disk, Some(RootDisk { device: 2 }));
     assert_eq!(config.rlimits, [("RLIMIT_NOFILE".into(), 1024, 4096)]);
     let first = NetworkConfig {
         mac: Some([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
@@ -157,6 +158,16 @@ fn errors_name_the_key() {
         "/root/readonly",
         json!("yes"),
         "root.readonly should be true or false, not a string",
+    );
+    expect(
+        "/root/source/type",
+        json!("ext4"),
+        "root.source.type is not a kind of root file system that is known (erofs)",
+    );
+    expect(
+        "/root/source/device",
+        json!(-1),
+        "root.source.device should be a whole number that is not negative, not a number",
     );
     expect(
         "/hostname",
