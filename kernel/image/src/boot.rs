@@ -45,6 +45,7 @@ fn kernel_main(start_info: u64) -> ! {
     control::init(found.control);
     lap(3);
     network::init(info.memory_bytes(), &config, found.networks);
+    network::wait_for_leases();
     lap(4);
     let console = console::with_end_of_input(found.console);
     root::init(&info, &config, console, &found.disks);

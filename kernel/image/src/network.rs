@@ -2,9 +2,12 @@
 //! The network: stack and interfaces, and when they are looked after.
 
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use coracle_abi::convert::usize_from;
+use coracle_arch::cpu;
 use coracle_core::sync::{Once, SpinLock};
 use coracle_core::thread::{self, IdleHooks, set_idle_hooks};
 use coracle_core::time;
@@ -37,7 +40,7 @@ fn memory_limit(memory_bytes: u64) -> usize {
 }
 
 /// Makes the stack and an interface for each card.
-pub(crate) fn init(memory_bytes: u64, config: &BootConfig, cards: alloc::vec::Vec<Arc<VirtioNet>>) {
+pub(crate) fn init(memory_bytes: u64, config: &BootConfig, cards: Vec<Arc<VirtioNet>>) {
     let stack = NetStack::new(NetConfig {
         on_listen: Some(on_listen),
         memory_limit: memory_limit(memory_bytes),
@@ -71,6 +74,43 @@ pub(crate) fn init(memory_bytes: u64, config: &BootConfig, cards: alloc::vec::Ve
         begin,
         end,
     });
+}
+
+/// Longest wait for DHCP servers. Some look for three seconds whether an address is free before they offer it.
+const LEASE_TIMEOUT_NS: u64 = 10_000_000_000;
+
+/// Waits until every interface that asks for its address has one, so that a program finds the network ready. Threads do
+/// not run yet, so the cards are looked after here.
+pub(crate) fn wait_for_leases() {
+    let Some(stack) = STACK.get() else { return };
+    let give_up_at = time::now() + LEASE_TIMEOUT_NS;
+    while stack.has_pending_dhcp() {
+        stack.poll();
+        stack.run_timers();
+        if time::now() > give_up_at {
+            log::warn!("no DHCP server has answered yet; going on without an address");
+            return;
+        }
+        cpu::relax();
+    }
+}
+
+/// Addresses of the interfaces without loopback and link-local ones, and name servers.
+pub(crate) fn known_addresses() -> (Vec<IpAddr>, Vec<IpAddr>) {
+    let Some(stack) = STACK.get() else {
+        return (Vec::new(), Vec::new());
+    };
+    let own = stack
+        .interface_reports()
+        .into_iter()
+        .flat_map(|interface| interface.addresses)
+        .map(|prefix| prefix.address)
+        .filter(|address| !address.is_loopback() && !address.is_v6_link_local());
+    let servers = stack.dns_servers();
+    (
+        own.map(IpAddr::from).collect(),
+        servers.into_iter().map(IpAddr::from).collect(),
+    )
 }
 
 fn interface(settings: &NetworkConfig) -> InterfaceConfig {

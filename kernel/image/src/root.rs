@@ -24,6 +24,7 @@ use coracle_syscall::info;
 use coracle_syscall::process::Process;
 
 use crate::memory::BootInfo;
+use crate::network;
 
 /// Where the root file system lies in the bundle.
 const PREFIX: &[u8] = b"rootfs/";
@@ -128,15 +129,9 @@ pub(crate) fn mount_sys() {
     coracle_syscall::procfs::mount_sys().unwrap_or_else(|error| panic!("mounting /sys: {error}"));
 }
 
-/// The files in `/etc` that a container runtime writes, for the addresses that are known before DHCP answers.
+/// The files in `/etc` that a container runtime writes.
 fn add_etc(vfs: &Vfs, config: &BootConfig) -> coracle_core::Result<()> {
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    let mut servers: Vec<IpAddr> = Vec::new();
-    for network in &config.network {
-        addresses.extend(network.ipv4.map(|(address, _)| IpAddr::from(address)));
-        addresses.extend(network.ipv6.map(|(address, _)| IpAddr::from(address)));
-        servers.extend(network.dns.iter().copied());
-    }
+    let (addresses, servers): (Vec<IpAddr>, Vec<IpAddr>) = network::known_addresses();
     coracle_fs::etc::add_missing(vfs, &config.hostname, &addresses, &servers)
 }
 

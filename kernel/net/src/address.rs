@@ -168,6 +168,15 @@ impl From<IpAddr> for Address {
     }
 }
 
+impl From<Address> for IpAddr {
+    fn from(address: Address) -> Self {
+        match address.v4() {
+            Some(v4) => v4.into(),
+            None => address.v6().into(),
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.v4() {

@@ -148,6 +148,13 @@ impl NetStack {
         self.run_dhcp(interface.index, now);
     }
 
+    /// Whether an interface waits for its first address.
+    #[must_use]
+    pub fn has_pending_dhcp(&self) -> bool {
+        let clients = self.dhcp.clients.lock();
+        clients.iter().any(|c| !matches!(c.state, State::Bound(_)))
+    }
+
     /// Timer: something may be due.
     #[cold]
     pub(crate) fn run_dhcp(&self, index: usize, now: u64) {
