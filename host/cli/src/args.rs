@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Show the counters of a running guest
     Stats(StatsArgs),
+    /// Show the system calls of a running instance
+    Trace(TraceArgs),
     /// Say whether a program can run as a unikernel, without running it
     Check(CheckArgs),
     /// Say what this machine lacks, and the line that repairs it
@@ -215,6 +217,24 @@ pub(crate) struct InspectArgs {
     /// Names of instances
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// Count the calls instead: how often, how many failed, how long they took
+    #[arg(long, conflicts_with = "missing_files")]
+    pub(crate) summary: bool,
+    /// Show the paths that were not found instead
+    #[arg(long)]
+    pub(crate) missing_files: bool,
+    /// End after so many seconds (else with SIGINT, or when the instance ends)
+    #[arg(short, long, value_name = "SECONDS")]
+    pub(crate) time: Option<u64>,
+    /// How they are written
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Format,
+    /// Name of the instance
+    pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]

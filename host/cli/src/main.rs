@@ -22,6 +22,7 @@ mod quantity;
 mod run;
 mod stats;
 mod syscalls;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -62,6 +63,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Wait(args) => lifecycle::wait(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Stats(args) => stats::stats(&args),
+        Command::Trace(args) => trace::trace(&args),
         Command::Check(args) => check::check(&args),
         Command::Doctor => doctor::doctor(),
         Command::Syscalls(args) => syscalls::syscalls(&args),

@@ -47,6 +47,54 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
     },
+    /// Something about the program that whoever runs it should know.
+    Warning {
+        /// Nanoseconds since the kernel's first instruction.
+        t_ns: u64,
+        /// In words.
+        text: String,
+    },
+    /// A system call, to who asked by [`Op::Trace`].
+    Call {
+        /// When it began, in nanoseconds since the kernel's first instruction.
+        t_ns: u64,
+        /// How long it took, waiting included; nothing for a call that does not come back.
+        #[serde(default)]
+        took_ns: Option<u64>,
+        /// Number of the thread.
+        tid: u32,
+        /// Name of the thread.
+        thread: String,
+        /// Name of the call.
+        call: String,
+        /// Its arguments as text.
+        arguments: String,
+        /// A number, an address, or the name of an errno.
+        result: String,
+        /// The path that was not found.
+        #[serde(default)]
+        path: Option<String>,
+    },
+    /// How often a system call was made while [`Show::Counts`] was on.
+    Count {
+        /// Name of the call.
+        call: String,
+        /// How often.
+        calls: u64,
+        /// How often it failed.
+        errors: u64,
+        /// Time in it, in nanoseconds, waiting included.
+        ns: u64,
+    },
+    /// Lines of the trace that somebody on the way had no room for.
+    Dropped {
+        /// How many.
+        lines: u64,
+    },
+    /// The trace is off; everything it had to say has been said.
+    Traced,
+    /// Somebody else traces already. Only the monitor says it.
+    Busy,
     /// Answer to [`Op::Counters`].
     Counters {
         /// Nanoseconds since the kernel's first instruction.
@@ -81,8 +129,38 @@ pub enum Op {
         /// How many bytes were sent to the console in all.
         bytes: u64,
     },
+    /// Show system calls, or show them no more.
+    Trace {
+        /// What of them.
+        show: Show,
+    },
     /// End the VMM at once. Only the monitor understands it; it is not passed to the guest.
     Kill,
+}
+
+/// What [`Op::Trace`] shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Show {
+    /// Each call.
+    Calls,
+    /// Counts, when it ends.
+    Counts,
+    /// Calls that did not find a file.
+    Missing,
+    /// Nothing any more.
+    Nothing,
+}
+
+impl Show {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Counts => "counts",
+            Self::Missing => "missing",
+            Self::Nothing => "nothing",
+        }
+    }
 }
 
 impl Op {
@@ -93,6 +171,7 @@ impl Op {
             Self::Signal { number } => format!("{{\"op\":\"signal\",\"number\":{number}}}"),
             Self::Counters => "{\"op\":\"counters\"}".to_owned(),
             Self::Eof { bytes } => format!("{{\"op\":\"eof\",\"bytes\":{bytes}}}"),
+            Self::Trace { show } => format!("{{\"op\":\"trace\",\"show\":\"{}\"}}", show.word()),
             Self::Kill => "{\"op\":\"kill\"}".to_owned(),
         };
         line.push('\n');

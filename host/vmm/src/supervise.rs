@@ -22,7 +22,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::command::Endpoint;
 use crate::console::{self, Follower};
-use crate::control::{Event, Lines, Op};
+use crate::control::{Event, Lines, Op, Show};
 use crate::instance::{Exit, Instance, Reason, State, Status, StoreError, now_s};
 use crate::process::ProcessId;
 use crate::report;
@@ -90,6 +90,7 @@ pub fn supervise(
         instance,
         state,
         booted: Some(booted),
+        mode,
         child: started.child,
         control: Some(started.control),
         lines: Lines::default(),
@@ -186,17 +187,68 @@ fn open_log(path: &Path) -> Result<File, StoreError> {
 }
 
 /// Another `coracle` process, or our own thread that passes standard input on.
+/// How lines of the guest begin of which there can be very many.
+const TRACE_LINES: [&[u8]; 2] = [b"{\"event\":\"call\"", b"{\"event\":\"dropped\""];
+
 struct Client {
     stream: UnixStream,
     lines: Lines,
     /// Whether it wants to know what the guest says.
     listens: bool,
+    /// Whether it traces.
+    traces: bool,
+    /// Lines of the trace that it did not read in time.
+    dropped: u64,
+}
+
+impl Client {
+    fn new(stream: UnixStream, listens: bool) -> Self {
+        Self {
+            stream,
+            lines: Lines::default(),
+            listens,
+            traces: false,
+            dropped: 0,
+        }
+    }
+
+    /// Passes a line of the guest on. Returns whether the client is still there. One that does not read its lines loses
+    /// its connection; lines of the trace are dropped before that, since a guest can make them faster than anybody reads.
+    fn tell(&mut self, line: &[u8], is_trace: bool) -> bool {
+        if !self.listens || is_trace && !self.traces {
+            return true;
+        }
+        if is_trace {
+            if !self.has_room() {
+                self.dropped += 1;
+                return true;
+            }
+            let lines = std::mem::take(&mut self.dropped);
+            if lines > 0 && self.say(&Event::Dropped { lines }).is_err() {
+                return false;
+            }
+        }
+        self.stream.write_all(line).is_ok()
+    }
+
+    fn say(&mut self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        self.stream.write_all(&line)
+    }
+
+    /// Whether a line fits: the host calls a socket writable while most of its buffer is free.
+    fn has_room(&self) -> bool {
+        let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::POLLOUT)];
+        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+    }
 }
 
 struct Watch<'a> {
     instance: &'a Instance,
     state: &'a mut State,
     booted: Option<&'a mut dyn FnMut()>,
+    mode: Mode,
     child: Child,
     control: Option<UnixStream>,
     lines: Lines,
@@ -230,11 +282,7 @@ impl Watch<'_> {
         let log = open_log(&self.instance.console_log())?;
         let (stream, ended) = UnixStream::pair()?;
         stream.set_nonblocking(true)?;
-        self.clients.push(Client {
-            stream,
-            lines: Lines::default(),
-            listens: false,
-        });
+        self.clients.push(Client::new(stream, false));
         console::input(console.try_clone()?, ended);
         *output = Some(console::output(console, log));
         Ok(())
@@ -266,11 +314,7 @@ impl Watch<'_> {
                 && let Ok((stream, _)) = listener.accept()
                 && stream.set_nonblocking(true).is_ok()
             {
-                self.clients.push(Client {
-                    stream,
-                    lines: Lines::default(),
-                    listens: true,
-                });
+                self.clients.push(Client::new(stream, true));
             }
             if ready[2] {
                 self.read_guest();
@@ -347,9 +391,9 @@ impl Watch<'_> {
     fn on_guest_line(&mut self, line: &[u8]) {
         let mut message = line.to_vec();
         message.push(b'\n');
-        // A client that does not read its lines loses its connection.
+        let is_trace = TRACE_LINES.iter().any(|start| line.starts_with(start));
         self.clients
-            .retain_mut(|client| !client.listens || client.stream.write_all(&message).is_ok());
+            .retain_mut(|client| client.tell(&message, is_trace));
         match serde_json::from_slice(line) {
             Ok(Event::Booted { t_ns, .. }) => {
                 self.state.boot_ns = Some(t_ns);
@@ -370,6 +414,9 @@ impl Watch<'_> {
                 self.exit = Some(exit(&reason, code, signal, detail));
                 self.deadline = Some(Instant::now() + END_LIMIT);
             }
+            Ok(Event::Warning { text, .. }) if self.mode == Mode::Foreground => {
+                eprintln!("coracle: {}: {text}", self.instance.name);
+            }
             Ok(_) | Err(_) => {}
         }
     }
@@ -377,6 +424,7 @@ impl Watch<'_> {
     fn read_clients(&mut self, ready: &[bool]) -> io::Result<()> {
         let mut ops = Vec::new();
         let mut at = 0;
+        let was_traced = self.clients.iter().any(|client| client.traces);
         self.clients.retain_mut(|client| {
             at += 1;
             // A client that came in this round is looked at in the next.
@@ -388,11 +436,20 @@ impl Watch<'_> {
                 Ok(0) => false,
                 Ok(count) => {
                     let lines = client.lines.feed(&buffer[..count]);
-                    ops.extend(
-                        lines
-                            .iter()
-                            .filter_map(|line| serde_json::from_slice::<Op>(line).ok()),
-                    );
+                    for line in lines {
+                        match serde_json::from_slice(&line) {
+                            Ok(Op::Trace { .. }) if was_traced && !client.traces => {
+                                let _ = client.say(&Event::Busy);
+                            }
+                            Ok(op) => {
+                                if let Op::Trace { show } = op {
+                                    client.traces = show != Show::Nothing;
+                                }
+                                ops.push(op);
+                            }
+                            Err(_) => {}
+                        }
+                    }
                     true
                 }
                 Err(error) => matches!(
@@ -404,8 +461,16 @@ impl Watch<'_> {
         for op in ops {
             match op {
                 Op::Kill => self.kill()?,
-                Op::Signal { .. } | Op::Counters | Op::Eof { .. } => self.tell_guest(op),
+                Op::Signal { .. } | Op::Counters | Op::Eof { .. } | Op::Trace { .. } => {
+                    self.tell_guest(op);
+                }
             }
+        }
+        if was_traced && !self.clients.iter().any(|client| client.traces) {
+            // Also when who traced went away without a word.
+            self.tell_guest(Op::Trace {
+                show: Show::Nothing,
+            });
         }
         Ok(())
     }

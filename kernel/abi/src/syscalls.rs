@@ -169,7 +169,7 @@ macro_rules! for_each_syscall {
             clone => thread::clone(flags: usize, stack: usize, parent_tid: User, child_tid: User, tls: usize) Partial "threads only; a new process is refused with ENOSYS";
             clone3 => thread::clone3(arguments: User, size: usize) Partial "threads only; a new process is refused with ENOSYS";
             fork => thread::fork() Refused "ENOSYS: one program, one process; start the other program as an instance of its own";
-            vfork => thread::fork() Refused "ENOSYS: one program, one process; start the other program as an instance of its own";
+            vfork => thread::vfork() Refused "ENOSYS: one program, one process; start the other program as an instance of its own";
             execve => thread::execve(path: User, argv: User, envp: User) Full "";
             execveat => thread::execveat(dir: Fd, path: User, argv: User, envp: User, flags: u32) Full "";
             exit => thread::exit(status: u32) Full "";

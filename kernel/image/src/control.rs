@@ -15,6 +15,7 @@ use coracle_core::poll::Waiter;
 use coracle_core::sync::{Once, SpinLock};
 use coracle_core::{futex, signal, thread, time};
 use coracle_drivers::Port;
+use coracle_syscall::Show;
 
 use crate::{boot, console, entry, interrupts, network, report};
 
@@ -36,6 +37,7 @@ pub(crate) fn init(port: Option<Arc<Port>>) {
     port.poll_source()
         .attach(reader.clone(), PollEvents::IN, false);
     let _ = PORT.set(port);
+    coracle_syscall::set_trace_sink(send_if_room);
     // What came before the reader was attached.
     reader.notify(PollEvents::IN);
 }
@@ -94,15 +96,37 @@ fn obey(line: &[u8]) {
             None => log::warn!("control: no number of bytes: {}", line.escape_ascii()),
         },
         Some("counters") => send(&counters()),
+        Some("trace") => match value.get("show").and_then(serde_json::Value::as_str) {
+            Some("calls") => coracle_syscall::show(Show::Calls),
+            Some("counts") => coracle_syscall::show(Show::Counts),
+            Some("missing") => coracle_syscall::show(Show::Missing),
+            Some("nothing") => coracle_syscall::show_nothing(),
+            _ => log::warn!("control: no such trace: {}", line.escape_ascii()),
+        },
         Some("threads") => report::threads(),
         _ => log::warn!("control: unknown: {}", line.escape_ascii()),
     }
+}
+
+/// Room in the port that lines of the trace leave to others, in bytes.
+const RESERVE: usize = 4096;
+
+/// Held while a line is sent in parts, so that no other one comes in between.
+static SENDING: SpinLock<()> = SpinLock::new(());
+
+/// Sends a line if the port takes it at once.
+fn send_if_room(line: &str) -> bool {
+    let (Some(port), Some(_sending)) = (PORT.get(), SENDING.try_lock()) else {
+        return false;
+    };
+    line.len() < LINE_MAX && port.write_whole(line.as_bytes(), RESERVE)
 }
 
 /// Sends a line; to the serial port if there is no channel.
 pub(crate) fn send(line: &str) {
     match PORT.get() {
         Some(port) => {
+            let _sending = SENDING.lock();
             let mut rest = line.as_bytes();
             // The port's buffer is larger than a line; when it is full for long the line is lost.
             for _ in 0..1000 {
@@ -159,6 +183,15 @@ pub(crate) fn send_listening(proto: &str, port: u16) {
     send(&alloc::format!(
         "{{\"event\":\"listening\",\"t_ns\":{},\"proto\":\"{proto}\",\"port\":{port}}}\n",
         time::now()
+    ));
+}
+
+/// Something the user must know while the program goes on.
+pub(crate) fn send_warning(text: &core::fmt::Arguments<'_>) {
+    send(&alloc::format!(
+        "{{\"event\":\"warning\",\"t_ns\":{},\"text\":{}}}\n",
+        time::now(),
+        quoted(&alloc::format!("{text}"))
     ));
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn begin() {
 
 fn end(reason: ExitReason) -> ! {
     begin();
+    coracle_syscall::show_nothing(); // who counts calls wants the counts
     let now = time::now();
     let line = match reason {
         ExitReason::Exit(code) if code != 0 && memory::was_scarce() => format!(

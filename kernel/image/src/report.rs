@@ -20,6 +20,9 @@ pub(crate) const BEGIN: &str = "crash report";
 /// Its last line.
 pub(crate) const END: &str = "end of crash report";
 
+/// Target of log lines about what the program did: whoever runs it must see them.
+const OF_PROGRAM: &str = "program";
+
 struct Logger;
 
 impl Log for Logger {
@@ -36,6 +39,9 @@ impl Log for Logger {
             record.level(),
             record.args()
         );
+        if record.target() == OF_PROGRAM {
+            control::send_warning(record.args());
+        }
     }
 
     fn flush(&self) {}

@@ -41,14 +41,11 @@ pub fn dispatch(frame: &mut TrapFrame) -> bool {
     thread
         .in_syscall
         .store(number.wrapping_add(1), Ordering::Relaxed);
-    let is_traced = trace::is_on();
-    if is_traced {
-        trace::before(number, arguments);
-    }
+    let traced = trace::is_on().then(|| trace::before(number, arguments));
     let result = call(number, arguments);
     thread.in_syscall.store(0, Ordering::Relaxed);
-    if is_traced {
-        trace::after(number, arguments, result);
+    if let Some(started) = traced {
+        trace::after(number, arguments, result, started);
     }
     let value = result.unwrap_or_else(Errno::to_return_value);
     thread.recent_calls.record(number, u64_from(value));

@@ -28,4 +28,4 @@ mod trace;
 mod wait;
 
 pub use dispatch::{dispatch, may_wait};
-pub use trace::set_trace;
+pub use trace::{Show, set_trace, set_trace_sink, show, show_nothing};

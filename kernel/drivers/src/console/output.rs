@@ -105,9 +105,14 @@ impl Output {
         room
     }
 
+    /// Bytes that fit.
+    pub(super) fn room(&self) -> usize {
+        self.bytes.len() - self.len
+    }
+
     /// Whether a byte fits.
     pub(super) fn has_room(&self) -> bool {
-        self.len < self.bytes.len()
+        self.room() > 0
     }
 
     /// Whether nothing waits.

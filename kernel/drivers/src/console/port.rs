@@ -73,6 +73,21 @@ impl Port {
         done
     }
 
+    /// Writes all of `bytes`, or nothing if that does not leave `reserve` bytes of room for others. Returns whether it
+    /// was written.
+    pub fn write_whole(&self, bytes: &[u8], reserve: usize) -> bool {
+        let Some(mut state) = self.state.try_lock() else {
+            return false;
+        };
+        self.pump_output(&mut state);
+        if state.host != Host::Connected || state.output.room() < bytes.len() + reserve {
+            return false;
+        }
+        state.output.push(bytes);
+        self.pump_output(&mut state);
+        true
+    }
+
     /// Provides the port's memory: the device has said that the port exists.
     pub(super) fn activate(&self) {
         let mut state = self.state.lock();

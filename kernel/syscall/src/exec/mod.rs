@@ -109,6 +109,13 @@ pub fn load(path: &str, args: &[&[u8]], env: &[&[u8]]) -> Result<Loaded, ExecErr
     Ok(loaded)
 }
 
+/// Whether a program of this name can be found and executed, by the `PATH` of this environment if it has no slash.
+pub(crate) fn can_start<'a>(name: &str, env: impl Iterator<Item = &'a [u8]>) -> bool {
+    let env = Strings::of(env.filter(|e| e.starts_with(b"PATH="))).unwrap_or_default();
+    let path = open::search(name, &env);
+    open::open_path(&process().working_directory(), path.as_bytes(), Follow::Yes).is_ok()
+}
+
 /// One line for the person who tried to run it.
 fn explain(name: &str, refusal: &Refusal) -> ExecError {
     let path = String::from_utf8_lossy(&refusal.path);

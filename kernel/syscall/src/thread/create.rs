@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! New threads: clone(2).
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 use coracle_abi::convert::{u64_from, usize_from, usize_from_u32};
 use coracle_abi::raw::general as g;
@@ -26,19 +26,9 @@ const KNOWN_FLAGS: u64 = THREAD_FLAGS
         | g::CLONE_UNTRACED
         | g::CLONE_IO) as u64;
 
-/// `fork(2)` and `vfork(2)`
-pub(crate) fn fork() -> Result<usize> {
-    static LOGGED: AtomicBool = AtomicBool::new(false);
-    if !LOGGED.swap(true, Ordering::Relaxed) {
-        log::warn!(
-            "the program tried to start another process; a unikernel runs one program: start the other one as an \
-             instance of its own (fork: ENOSYS)"
-        );
-    }
-    Err(Errno::ENOSYS)
-}
-
 struct Clone {
+    /// Which call it came by.
+    call: &'static str,
     flags: u64,
     stack_end: usize,
     parent_tid: usize,
@@ -57,6 +47,7 @@ pub(crate) fn clone(
     // The low byte is the signal at the end, which threads do not send.
     let flags = u64_from(flags) & !u64::from(g::CSIGNAL);
     start(&Clone {
+        call: "clone",
         flags,
         stack_end: stack,
         parent_tid: parent_tid.0,
@@ -98,6 +89,7 @@ pub(crate) fn clone3(arguments: User, size: usize) -> Result<usize> {
         .filter(|end| *end <= u64_from(USER_END))
         .ok_or(Errno::EINVAL)?;
     start(&Clone {
+        call: "clone3",
         flags: a.flags,
         stack_end: usize_from(stack_end),
         parent_tid: usize_from(a.parent_tid),
@@ -114,7 +106,7 @@ fn start(what: &Clone) -> Result<usize> {
         return Err(Errno::EINVAL);
     }
     if what.flags & THREAD_FLAGS != THREAD_FLAGS {
-        return fork();
+        return super::fork::refuse(what.call);
     }
     if what.flags & !KNOWN_FLAGS != 0 {
         return Err(Errno::EINVAL);

@@ -2,6 +2,7 @@
 //! Threads and the one process: creation, end, identity, processor-control calls.
 
 mod create;
+mod fork;
 mod futex;
 mod sched;
 
@@ -16,7 +17,8 @@ use coracle_core::user::{self, User, UserOut};
 use coracle_core::{Result, futex as core_futex};
 
 pub(crate) use crate::exec::{execve, execveat};
-pub(crate) use create::{clone, clone3, fork};
+pub(crate) use create::{clone, clone3};
+pub(crate) use fork::{fork, vfork};
 pub(crate) use futex::{futex, get_robust_list, set_robust_list};
 pub(crate) use sched::{
     getcpu, getpriority, sched_get_priority_max, sched_get_priority_min, sched_getaffinity,
