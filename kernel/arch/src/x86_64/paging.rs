@@ -53,6 +53,8 @@ pub struct Mapping {
     pub huge: bool,
     /// Written since it was mapped.
     pub dirty: bool,
+    /// Used since it was mapped or [`Update::Age`].
+    pub accessed: bool,
 }
 
 /// No frame for a table was left.
@@ -164,6 +166,7 @@ fn to_mapping(value: u64, huge: bool) -> Option<Mapping> {
         },
         huge,
         dirty: value & DIRTY != 0,
+        accessed: value & ACCESSED != 0,
     })
 }
 
@@ -279,6 +282,8 @@ pub enum Update {
     Keep,
     /// It allows something else from now on.
     Protect(Access),
+    /// It counts as not used. A CPU that has the translation may use it without telling until it forgets that.
+    Age,
     /// It is not mapped any more.
     Remove,
     /// Nothing changes, neither here nor in the rest of the range.
@@ -295,6 +300,9 @@ fn apply(slot: &AtomicU64, value: u64, update: Update) -> bool {
                 value & (ADDRESS | HUGE | DIRTY | ACCESSED) | flags(access),
                 Ordering::Release,
             );
+        }
+        Update::Age => {
+            slot.fetch_and(!ACCESSED, Ordering::Relaxed);
         }
         Update::Remove => slot.store(0, Ordering::Release),
     }

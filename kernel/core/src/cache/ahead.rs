@@ -6,6 +6,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::MOST_AT_ONCE;
+use crate::memory;
 
 /// Pages read for a single read that follows nothing.
 const FIRST: u64 = 4;
@@ -37,8 +38,10 @@ impl ReadAhead {
         if index == self.next.load(Ordering::Relaxed) && index != 0 {
             return self.note(index, 2 * AROUND, end);
         }
-        let start = index - index % AROUND;
-        self.note(start, AROUND, end)
+        // What is read for nothing drives out what is used.
+        let around = if memory::is_tight() { FIRST } else { AROUND };
+        let start = index - index % around;
+        self.note(start, around, end)
     }
 
     fn note(&self, start: u64, pages: u64, end: u64) -> Range<u64> {

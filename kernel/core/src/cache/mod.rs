@@ -27,7 +27,7 @@ use coracle_abi::convert::{u64_from, usize_from};
 use coracle_abi::{Errno, PollEvents};
 
 use crate::Result;
-use crate::memory::Page;
+use crate::memory::{self, Page};
 use crate::poll::PollSource;
 use crate::sync::SpinLock;
 
@@ -203,7 +203,7 @@ impl PageCache {
     }
 
     fn load_run(&self, index: u64, run: Range<u64>, read: &mut Read<'_>) -> Result<Page> {
-        reclaim::make_room(run.end - run.start);
+        memory::make_room(run.end - run.start);
         let pages: Vec<Page> = run.clone().map(|_| Page::zeroed()).collect::<Result<_>>()?;
         read(run.start, &pages)?;
         READS[0].fetch_add(1, Ordering::Relaxed);

@@ -60,15 +60,6 @@ pub(super) fn forget(id: u64) {
     CACHES.lock().list.remove(&id);
 }
 
-/// Makes memory free for `pages` pages that are about to be read, by giving back others if it must. No spin lock is
-/// held.
-pub(super) fn make_room(pages: u64) {
-    #[cfg(target_os = "none")]
-    crate::memory::make_room(pages);
-    #[cfg(not(target_os = "none"))]
-    let _ = pages;
-}
-
 /// Gives back up to `wanted` pages that nobody but their cache refers to, those first that were not used for long.
 /// Returns how many. May be called with any lock held that comes before the caches' in the order.
 pub fn reclaim(wanted: u64) -> u64 {

@@ -70,12 +70,32 @@ impl Frame {
 /// Pages that the page cache gives back at once.
 const BATCH: u64 = 64;
 
+/// Whether the page cache gives back about as much as it takes.
+#[must_use]
+pub fn is_tight() -> bool {
+    free_frames() < 2 * low_water()
+}
+
 /// Frees frames so that `pages` more can be taken without touching those kept low, as far as the page cache can give
-/// some back. No spin lock is held.
-pub(crate) fn make_room(pages: u64) {
-    let missing = (low_water() + pages).saturating_sub(free_frames());
-    if missing > 0 {
-        crate::cache::reclaim(missing.max(BATCH));
+/// some back: first pages that nobody uses, then pages that are mapped. No spin lock is held. Returns whether anything
+/// was freed.
+pub fn make_room(pages: u64) -> bool {
+    let missing = || (low_water() + pages).saturating_sub(free_frames());
+    let mut freed = 0;
+    while missing() > 0 && crate::cache::cached_pages() > 0 {
+        let step = crate::cache::reclaim(missing().max(BATCH));
+        freed += step;
+        if step == 0 && super::space::give_back(usize_from(missing().max(BATCH))) == 0 {
+            break;
+        }
+    }
+    freed > 0
+}
+
+/// Keeps a few frames free for the kernel while the page cache has some to give. No spin lock is held.
+pub(crate) fn keep_low_water() {
+    if crate::cache::cached_pages() > 0 && free_frames() < low_water() {
+        make_room(BATCH);
     }
 }
 
@@ -88,9 +108,10 @@ fn reserve_of(total: u64) -> u64 {
 }
 
 /// Whether so little memory is left that calls which make objects of the kernel should fail: then the application is
-/// still there to see the error.
+/// still there to see the error. No spin lock is held: the page cache gives back what it can first.
 #[must_use]
 pub fn is_scarce() -> bool {
+    keep_low_water();
     let is_scarce = free_frames() <= 2 * RESERVE.load(Ordering::Relaxed);
     if is_scarce {
         WAS_SCARCE.store(true, Ordering::Relaxed);

@@ -19,6 +19,16 @@ pub fn forget_beyond(_content: usize, _size_bytes: u64) {}
 /// There are no mappings under host tests.
 pub fn replace_page(_content: usize, _index: u64, _old: &super::Page) {}
 
+/// Memory is never tight under host tests.
+pub fn is_tight() -> bool {
+    false
+}
+
+/// Memory does not end under host tests.
+pub fn make_room(_pages: u64) -> bool {
+    false
+}
+
 /// The address a device would use for kernel memory; the same number under host tests.
 #[must_use]
 pub fn physical_address(at: *const u8) -> u64 {

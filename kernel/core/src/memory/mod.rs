@@ -10,7 +10,7 @@ pub use page::Page;
 #[cfg(not(target_os = "none"))]
 mod hosted;
 #[cfg(not(target_os = "none"))]
-pub use hosted::{fault_in, forget_beyond, physical_address, replace_page};
+pub use hosted::{fault_in, forget_beyond, is_tight, make_room, physical_address, replace_page};
 
 #[cfg(target_os = "none")]
 mod frames;
@@ -24,9 +24,7 @@ mod kernel_map;
 pub mod space;
 
 #[cfg(target_os = "none")]
-pub(crate) use frames::make_room;
-#[cfg(target_os = "none")]
-pub use frames::{free_frames, is_scarce, total_frames, was_scarce};
+pub use frames::{free_frames, is_scarce, is_tight, make_room, total_frames, was_scarce};
 #[cfg(target_os = "none")]
 pub use heap::{KernelHeap, heap_bytes};
 #[cfg(target_os = "none")]

@@ -78,6 +78,12 @@ impl Page {
         self.0.count().load(Ordering::Acquire) == CACHED | 1
     }
 
+    /// Whether the page is one of a page cache.
+    #[cfg(target_os = "none")]
+    pub(crate) fn is_cached(&self) -> bool {
+        self.0.count().load(Ordering::Relaxed) & CACHED != 0
+    }
+
     /// Whether exactly `count` references exist.
     #[cfg(target_os = "none")]
     pub(crate) fn count_is(&self, count: u32) -> bool {

@@ -106,6 +106,8 @@ fn with_faults<B>(
             (Ok(count), None) => return Ok(total + count),
             (Ok(count), Some(_)) => total += count,
             (Err(Errno::EFAULT), Some(_)) => {}
+            // The page cache has something to give, which could not be taken under the locks of the file.
+            (Err(Errno::ENOMEM), None) if memory::make_room(1) => {}
             (Err(_), _) if total > 0 => return Ok(total),
             (Err(error), _) => return Err(error),
         }

@@ -69,8 +69,11 @@ const STACK_LIMIT: usize = 8 << 20;
 /// Handles a fault of the application at `address`. Sleeps if the page must come from a device.
 pub fn handle_fault(address: usize, write: bool, execute: bool) -> Result<(), FaultError> {
     loop {
+        frames::keep_low_water();
         match try_fault(address, write, execute) {
             Ok(()) => return Ok(()),
+            // What the page cache holds in mappings can be given back now that the space is not locked.
+            Err(Obstacle::Fault(FaultError::OutOfMemory)) if frames::make_room(1) => {}
             Err(Obstacle::Fault(error)) => return Err(error),
             // No lock is held: meanwhile the mapping may change, which the next attempt sees.
             Err(Obstacle::Fetch { file, index, write }) => file

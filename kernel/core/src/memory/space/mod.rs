@@ -7,6 +7,7 @@
 mod area;
 mod change;
 mod fault;
+mod give_back;
 mod map;
 mod report;
 
@@ -25,6 +26,7 @@ pub use change::{
     sync, unmap,
 };
 pub use fault::{FaultError, fault_in, handle_fault};
+pub(crate) use give_back::give_back;
 pub use map::{MapRequest, map};
 pub use report::snapshot;
 
