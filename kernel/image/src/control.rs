@@ -13,7 +13,7 @@ use coracle_core::device::CharDevice;
 use coracle_core::memory::{self, space};
 use coracle_core::poll::Waiter;
 use coracle_core::sync::{Once, SpinLock};
-use coracle_core::{futex, signal, thread, time};
+use coracle_core::{cache, futex, signal, thread, time};
 use coracle_drivers::Port;
 use coracle_syscall::Show;
 
@@ -197,17 +197,22 @@ pub(crate) fn send_warning(text: &core::fmt::Arguments<'_>) {
 
 fn counters() -> String {
     let page = coracle_abi::PAGE_SIZE as u64;
+    let (reads, read_pages) = cache::reads();
     let mut cpu_ns = 0;
     thread::for_each(|t| cpu_ns += t.cpu_ns());
     let mut line = alloc::format!(
         "{{\"event\":\"counters\",\"t_ns\":{},\"memory_total_bytes\":{},\"memory_free_bytes\":{},\
-         \"heap_bytes\":{},\"resident_bytes\":{},\"threads\":{},\"futex_waiters\":{},\"cpu_ns\":{cpu_ns},\
+         \"heap_bytes\":{},\"cached_bytes\":{},\"cache_reads\":{reads},\"cache_read_bytes\":{},\
+         \"cache_given_back_bytes\":{},\"resident_bytes\":{},\"threads\":{},\"futex_waiters\":{},\"cpu_ns\":{cpu_ns},\
          \"system_calls\":{},\"page_faults\":{},\"context_switches\":{},\
          \"timer_interrupts\":{},\"cpu_interrupts\":{},\"device_interrupts\":{},\"timer_settings\":{}",
         time::now(),
         memory::total_frames() * page,
         memory::free_frames() * page,
         memory::heap_bytes(),
+        cache::cached_pages() * page,
+        read_pages * page,
+        cache::evicted_pages() * page,
         space::resident_pages() as u64 * page,
         thread::thread_count(),
         futex::waiting(),

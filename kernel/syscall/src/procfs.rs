@@ -235,7 +235,9 @@ impl ProcInfo for Kernel {
 
     fn system_memory(&self) -> SystemMemory {
         let page = u64_from(PAGE_SIZE);
-        let in_files = process().vfs.mounts().into_iter().map(|mount| {
+        let mounts = process().vfs.mounts().into_iter();
+        let in_memory = mounts.filter(|mount| mount.file_system().type_name() == "tmpfs");
+        let in_files = in_memory.map(|mount| {
             let status = mount.file_system().status();
             (status.blocks.saturating_sub(status.free_blocks)) * status.block_bytes
         });
@@ -243,6 +245,7 @@ impl ProcInfo for Kernel {
             total: memory::total_frames() * page,
             free: memory::free_frames() * page,
             in_files: in_files.sum(),
+            cached: coracle_core::cache::cached_pages() * page,
         }
     }
 

@@ -79,6 +79,8 @@ pub struct SystemMemory {
     pub free: u64,
     /// Memory in files of tmpfs.
     pub in_files: u64,
+    /// Memory with what was read from disks and shares, which is given back when it is needed.
+    pub cached: u64,
 }
 
 /// What one CPU did since boot, nanoseconds.

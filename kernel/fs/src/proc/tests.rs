@@ -122,6 +122,7 @@ impl ProcInfo for Fake {
             total: 64 << 20,
             free: 32 << 20,
             in_files: 1 << 20,
+            cached: 2 << 20,
         }
     }
     fn cpus(&self) -> Vec<CpuTime> {
@@ -345,10 +346,10 @@ fn descriptors_lead_to_their_objects() {
 #[test]
 fn the_machine_is_described() {
     let (vfs, _) = fixture();
-    assert!(
-        read(&vfs, "/proc/meminfo")
-            .starts_with("MemTotal:          65536 kB\nMemFree:           32768 kB\n")
-    );
+    assert!(read(&vfs, "/proc/meminfo").starts_with(
+        "MemTotal:          65536 kB\nMemFree:           32768 kB\nMemAvailable:      33792 kB\n\
+             Buffers:               0 kB\nCached:             3072 kB\n"
+    ));
     let stat = read(&vfs, "/proc/stat");
     assert!(stat.starts_with("cpu  4 0 0 6 0 0 0 0 0 0\ncpu0 2 0 0 3 "));
     assert!(stat.contains("\nctxt 9\nbtime "));
