@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_core::device::{BlockDevice, CharDevice, EntropyDevice, InterruptHandler, NetDevice};
+use coracle_core::device::{
+    BlockDevice, CharDevice, EntropyDevice, InterruptHandler, Message, NetDevice, ShareDevice,
+};
 use coracle_core::memory::{Mmio, Page};
 use coracle_core::packet::{Fragment, HEADROOM, PacketBuf, TxPacket};
 use coracle_drivers::transport::{QueueAddresses, Transport, feature};
@@ -415,6 +417,15 @@ fn drive(device: &Device, input: &mut Input<'_>, way: &mut OnTheWay) {
             }
         }
         Device::Entropy(rng) => drop(rng.fill(&mut [0; 40], 0)),
+        // An exchange would wait for an answer that may never come.
+        Device::Share(share) => match what % 2 {
+            0 => drop(share.on_interrupt()),
+            _ => drop(share.post(Message {
+                request: vec![b'r'; 1 + usize::from(input.byte())],
+                answer: vec![0; 1 + usize::from(input.byte())],
+                ..Message::default()
+            })),
+        },
         Device::Unknown(_) | Device::Absent => {}
     }
 }

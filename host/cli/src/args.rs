@@ -84,6 +84,15 @@ pub(crate) struct RunArgs {
     /// Pass a port of the host on to the guest: [ADDRESS:]HOST:GUEST[/udp]
     #[arg(short, long, value_name = "PORTS")]
     pub(crate) publish: Vec<String>,
+    /// Show a folder or file of the host, or a named volume, in the guest: HOST:GUEST[:ro]
+    #[arg(short, long, value_name = "HOST:GUEST[:ro]")]
+    pub(crate) volume: Vec<String>,
+    /// Mount a file system in memory: PATH[:size=64m,mode=0755]
+    #[arg(long, value_name = "PATH[:OPTIONS]")]
+    pub(crate) tmpfs: Vec<String>,
+    /// Mount in the long form: type=bind|volume|tmpfs,source=HOST,target=GUEST[,readonly]
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub(crate) mount: Vec<String>,
     /// Memory of the guest, such as 64M
     #[arg(short, long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<String>,

@@ -23,6 +23,7 @@ mod run;
 mod stats;
 mod syscalls;
 mod trace;
+mod volumes;
 
 use std::process::ExitCode;
 

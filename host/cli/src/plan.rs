@@ -15,6 +15,7 @@ use coracle_vmm::{Boot, Disk, Host, Network, PortForward, Qemu, Spec};
 use crate::args::RunArgs;
 use crate::config::{self, Settings};
 use crate::error::Failure;
+use crate::volumes::{self, Volume};
 use crate::{folders, quantity};
 
 /// File name of the kernel.
@@ -54,7 +55,15 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         .map(|text| text.parse())
         .collect::<Result<Vec<PortForward>, _>>()?;
 
-    let bundle = bundle(args, &network)?;
+    let volumes = volumes::volumes(&args.volume, &args.tmpfs, &args.mount)?;
+    if let Some(name) = volumes.iter().find_map(Volume::name) {
+        return Err(Failure::new(format!(
+            "volume {name}: named volumes are not supported yet; for a folder write ./{name}"
+        )));
+    }
+    let (mounts, shares) = volumes::shares(&volumes);
+    let mut bundle = bundle(args, &network)?;
+    bundle.config.mounts = mounts;
     network.check(&ports)?;
 
     let qemu = Qemu::find(settings.get(config::QEMU, None).path())?;
@@ -90,11 +99,17 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         network,
         ports,
         disks,
+        shares,
         tcg_buffer_mib: 0, // with the bundle's size, in boot::prepare
         tsc_khz,
         log_level: args.trace.then(|| "trace".to_owned()),
         sandbox: true,
     };
+    if !spec.fits() {
+        return Err(Failure::new(
+            "more volumes than microvm has places for; use --machine q35",
+        ));
+    }
     Ok(Plan {
         bundle,
         spec,

@@ -10,7 +10,7 @@ use coracle_vmm::{Endpoint, Exit, Instance, Reason, State, Status, Store, comman
 use crate::args::RunArgs;
 use crate::error::Failure;
 use crate::plan::{Plan, plan};
-use crate::{bundle, detach, folders, output};
+use crate::{bundle, detach, folders, output, volumes};
 
 /// How often a random name may be taken before that is an error.
 const NAME_TRIES: u32 = 8;
@@ -49,6 +49,7 @@ fn take_name(store: &Store, args: &RunArgs, plan: &mut Plan) -> Result<Instance,
 }
 
 fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Failure> {
+    volumes::link_files(&mut plan.spec.shares, &instance.shares())?;
     plan.spec.bundle = bundle::write(&plan, &instance.bundle())?;
     boot::prepare(&mut plan.spec, &instance.boot_rom())?;
     let mut state = State {
@@ -96,6 +97,7 @@ fn dry_run(plan: &mut Plan) -> Result<u8, Failure> {
     let dir = folders::cache()?.join("dry-run");
     std::fs::create_dir_all(&dir)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
+    volumes::link_files(&mut plan.spec.shares, &dir.join("shares"))?;
     plan.spec.bundle = bundle::write(plan, &dir.join("bundle.cpio"))?;
     boot::prepare(&mut plan.spec, &dir.join("boot.rom"))?;
     let streams = Streams {

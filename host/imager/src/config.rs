@@ -17,6 +17,9 @@ pub struct Config {
     pub root: RootConfig,
     /// What `gethostname(2)` answers.
     pub hostname: String,
+    /// What is mounted besides the root and what every guest has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
     /// What only Coracle's kernel reads.
     pub coracle: Coracle,
 }
@@ -82,6 +85,21 @@ pub struct RootSource {
     pub device: u32,
 }
 
+/// One file system to be mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Where, absolute.
+    pub destination: String,
+    /// `9p`, `ext4` or `tmpfs`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The tag of a share, or the device.
+    pub source: String,
+    /// `ro`, `size=...` and the like.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
 /// The `coracle` object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Coracle {
@@ -136,6 +154,7 @@ impl Config {
                 source: None,
             },
             hostname: "coracle".into(),
+            mounts: Vec::new(),
             coracle: Coracle::default(),
         }
     }

@@ -19,6 +19,8 @@ pub const CONTROL_PORT: &str = "org.coracle.control";
 const MMIO_BASE: u32 = 0xfeb0_0000;
 const MMIO_SIZE: u32 = 512;
 const MMIO_IRQ: u32 = 5;
+/// How many there are.
+const MMIO_SLOTS: u32 = 8;
 
 /// Machine type of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -59,6 +61,9 @@ pub struct Spec {
     /// Disks, in the order in which the guest numbers them.
     #[serde(default)]
     pub disks: Vec<Disk>,
+    /// Folders of the host that the guest sees.
+    #[serde(default)]
+    pub shares: Vec<Share>,
     /// Size of the buffer for translated code under software emulation, MiB.
     pub tcg_buffer_mib: u64,
     /// Frequency of the time-stamp counter told to the kernel, kHz.
@@ -75,6 +80,17 @@ pub struct Disk {
     /// The file; its length is the disk's.
     pub path: PathBuf,
     /// Whether the guest may not change it. Several guests can have such a disk at once, of a disk to be written one.
+    pub read_only: bool,
+}
+
+/// A folder of the host that the guest sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// The folder.
+    pub path: PathBuf,
+    /// Its name for the guest, at most 31 characters.
+    pub tag: String,
+    /// Whether QEMU refuses changes.
     pub read_only: bool,
 }
 
@@ -198,7 +214,42 @@ impl Spec {
                     + &format!(",drive=disk{number}"),
             );
         }
+        self.share_arguments(&mut args);
         args.0
+    }
+
+    /// Folders of the host. QEMU acts as its own user: files belong to that user unless QEMU runs as root.
+    fn share_arguments(&self, args: &mut Arguments) {
+        for (number, share) in self.shares.iter().enumerate() {
+            let id = format!("share{number}");
+            let mode = if share.read_only { ",readonly=on" } else { "" };
+            args.flag("-fsdev").add(joined(
+                &format!("local,id={id},security_model=none,multidevs=remap{mode},path="),
+                &share.path,
+                "",
+            ));
+            let slot = self.first_share_slot() + number_u32(number);
+            args.flag("-device").add(
+                self.machine.device("virtio-9p", slot)
+                    + &format!(",fsdev={id},mount_tag={}", share.tag),
+            );
+        }
+    }
+
+    /// The place of the first share on the bus, behind all other devices.
+    fn first_share_slot(&self) -> u32 {
+        self.first_disk_slot() + number_u32(self.disks.len())
+    }
+
+    /// How many places on the bus are used.
+    fn slots(&self) -> u32 {
+        self.first_share_slot() + number_u32(self.shares.len())
+    }
+
+    /// Whether the machine has a place for each device.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.machine != Machine::Microvm || self.slots() <= MMIO_SLOTS
     }
 
     /// Memory, kernel and bundle.
@@ -246,7 +297,7 @@ impl Spec {
     /// The same with the devices, which QEMU adds by itself only for its own firmware (`auto-kernel-cmdline`).
     pub(crate) fn whole_command_line(&self) -> String {
         let mut line = self.kernel_command_line();
-        for slot in 0..self.first_disk_slot() + number_u32(self.disks.len()) {
+        for slot in 0..self.slots() {
             let base = MMIO_BASE + slot * MMIO_SIZE;
             let irq = MMIO_IRQ + slot;
             line += &format!(" virtio_mmio.device={MMIO_SIZE}@{base:#x}:{irq}");
@@ -395,6 +446,7 @@ mod tests {
             network: network.parse().unwrap(),
             ports: vec!["127.0.0.1:1:2".parse().unwrap(), "3:4/udp".parse().unwrap()],
             disks: Vec::new(),
+            shares: Vec::new(),
             tcg_buffer_mib: 24,
             tsc_khz: Some(5),
             log_level: Some("debug".into()),
@@ -488,6 +540,32 @@ mod tests {
         assert!(with_disks.whole_command_line().ends_with("0xfeb00800:9"));
         with_disks.network = Network::None;
         assert!(with_disks.whole_command_line().ends_with("0xfeb00600:8"));
+    }
+
+    #[test]
+    fn shares_come_last_and_keep_their_paths() {
+        let mut shared = spec(Machine::Microvm, "none");
+        let share = |path: &str, read_only| Share {
+            path: path.into(),
+            tag: "data".into(),
+            read_only,
+        };
+        shared.shares = vec![share("/a,b", false), share("/c", true)];
+        let line = line(&shared);
+        for part in [
+            "security_model=none,multidevs=remap,path=/a,,b ",
+            "-device virtio-9p-device,bus=virtio-mmio-bus.2,fsdev=share0,mount_tag=data ",
+            "multidevs=remap,readonly=on,path=/c ",
+            "bus=virtio-mmio-bus.3,fsdev=share1",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(shared.whole_command_line().ends_with("0xfeb00600:8"));
+        assert!(shared.fits());
+        shared.shares = vec![share("/c", true); 7];
+        assert!(!shared.fits());
+        shared.machine = Machine::Q35;
+        assert!(shared.fits());
     }
 
     #[test]

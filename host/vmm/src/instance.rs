@@ -289,6 +289,12 @@ impl Instance {
         self.dir.join("bundle.cpio")
     }
 
+    /// Folder for files that are shared one by one.
+    #[must_use]
+    pub fn shares(&self) -> PathBuf {
+        self.dir.join("shares")
+    }
+
     /// The boot ROM, until the guest has started.
     #[must_use]
     pub fn boot_rom(&self) -> PathBuf {

@@ -24,7 +24,7 @@ mod tsc;
 
 pub use accel::{Accel, AccelChoice};
 pub use boot::Boot;
-pub use command::{Disk, Endpoint, Machine, Spec};
+pub use command::{Disk, Endpoint, Machine, Share, Spec};
 pub use control::{Event, Op, Show};
 pub use host::Host;
 pub use instance::{Exit, Instance, Reason, State, Status, Store};

@@ -53,6 +53,13 @@ impl Errno {
         Self(number as u16)
     }
 
+    /// The error with this number; `None` if no error number can be that.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        let number = u16::try_from(number).ok()?;
+        (1..4096).contains(&number).then_some(Self(number))
+    }
+
     /// The positive error number.
     #[must_use]
     pub const fn number(self) -> i32 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a driver offers to the rest of the kernel.
 
+use alloc::vec::Vec;
+
 use crate::memory::Page;
 use crate::packet::{RxPacket, TxPacket};
 use crate::poll::PollSource;
@@ -80,6 +82,35 @@ pub trait BlockDevice: Send + Sync {
 
     /// Returns when everything written before this call is on stable storage. `EIO`.
     fn flush(&self) -> Result<()>;
+}
+
+/// A message to a share and the room for its answer. Each piece is a chain of bytes first and pages behind them.
+#[derive(Debug, Default)]
+pub struct Message {
+    /// What is sent.
+    pub request: Vec<u8>,
+    /// Data sent behind it: pages, filled from their first byte on, and how many bytes in all.
+    pub sent: (Vec<Page>, usize),
+    /// Room for the answer: as many bytes as the vector is long.
+    pub answer: Vec<u8>,
+    /// Room behind it, as for what is sent.
+    pub received: (Vec<Page>, usize),
+}
+
+/// A way to files of the host, by messages. All methods may be called on any CPU by several threads.
+pub trait ShareDevice: Send + Sync {
+    /// The share's name.
+    fn tag(&self) -> &str;
+
+    /// Most pages in one message, sent and received together.
+    fn most_pages(&self) -> usize;
+
+    /// Sends a message and sleeps until it is answered: the message, and how many bytes of its room were filled. `EIO` if
+    /// the device is broken.
+    fn exchange(&self, message: Message) -> Result<(Message, usize)>;
+
+    /// Sends a message whose answer does not matter. Does not sleep. Returns whether there was room to send it.
+    fn post(&self, message: Message) -> bool;
 }
 
 /// A source of random bytes.

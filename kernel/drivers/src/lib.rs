@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Drivers for virtio devices (Virtual I/O Device version 1.2): network card, disk, console with ports,
-//! entropy.
+//! entropy, shares of the host's files.
 //!
 //! They see the traits of `core` only; `image` finds the devices and introduces them to whoever uses them:
 //!
@@ -18,6 +18,7 @@
 //!     }
 //!     Device::Block(disk) => { … }           // a `BlockDevice`
 //!     Device::Entropy(rng) => { rng.fill(&mut seed, timeout_ns); }
+//!     Device::Share(share) => { … }          // a `ShareDevice`
 //!     Device::Unknown(_) | Device::Absent => {}
 //! }
 //! ```
@@ -40,6 +41,7 @@ pub mod console;
 pub mod entropy;
 mod error;
 pub mod net;
+pub mod ninep;
 pub mod pci;
 mod probe;
 mod ring;
@@ -53,5 +55,6 @@ pub use console::{Port, VirtioConsole};
 pub use entropy::VirtioEntropy;
 pub use error::{DriverError, Reason};
 pub use net::{NetOptions, VirtioNet};
+pub use ninep::VirtioShare;
 pub use probe::{Device, probe, probe_mmio, probe_pci};
 pub use signal::Callback;

@@ -11,6 +11,7 @@ use crate::console::VirtioConsole;
 use crate::entropy::VirtioEntropy;
 use crate::error::DriverError;
 use crate::net::{NetOptions, VirtioNet};
+use crate::ninep::VirtioShare;
 use crate::pci::{PciFunction, PciHost};
 use crate::transport::{MmioTransport, PciTransport, Transport};
 
@@ -21,6 +22,7 @@ mod device_id {
     pub(super) const BLOCK: u32 = 2;
     pub(super) const CONSOLE: u32 = 3;
     pub(super) const ENTROPY: u32 = 4;
+    pub(super) const SHARE: u32 = 9;
 }
 
 /// A device with its driver.
@@ -33,6 +35,8 @@ pub enum Device {
     Console(Arc<VirtioConsole>),
     /// A source of random bytes.
     Entropy(Arc<VirtioEntropy>),
+    /// A share of the host's files.
+    Share(Arc<VirtioShare>),
     /// A virtio device without a driver here: its device number.
     Unknown(u32),
     /// An empty slot.
@@ -49,6 +53,7 @@ impl Device {
             Self::Block(disk) if disk.has_line() => Some(disk.clone()),
             Self::Console(console) if console.has_line() => Some(console.clone()),
             Self::Entropy(entropy) if entropy.has_line() => Some(entropy.clone()),
+            Self::Share(share) if share.has_line() => Some(share.clone()),
             _ => None,
         }
     }
@@ -81,6 +86,7 @@ pub fn probe(transport: Arc<dyn Transport>, net: NetOptions) -> Result<Device, D
         device_id::ENTROPY => {
             VirtioEntropy::new(transport.clone()).map(|d| Device::Entropy(Arc::new(d)))
         }
+        device_id::SHARE => VirtioShare::new(transport.clone()).map(Device::Share),
         other => Ok(Device::Unknown(other)),
     };
     device.inspect_err(|_| transport.set_status(0))

@@ -23,6 +23,7 @@ pub mod eventfd;
 pub mod ext;
 pub mod inotify;
 pub mod locks;
+pub mod ninep;
 pub mod pipe;
 pub mod proc;
 mod pseudo;

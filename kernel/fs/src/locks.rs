@@ -14,8 +14,8 @@ use coracle_core::sync::SpinLock;
 
 use crate::{Errno, PollEvents, Result};
 
-/// A file: device and inode number.
-pub type FileId = (u64, u64);
+/// A file, by its `File::content_id`: the locks on a file end before its last descriptor is gone.
+pub type FileId = usize;
 
 /// The two families that do not see each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,11 +124,10 @@ pub fn conflict(family: Family, file: FileId, lock: &Lock) -> Option<Lock> {
 }
 
 /// An open file description is closed: its locks end, and so do the process's locks on the file.
-pub(crate) fn on_close(file: impl FnOnce() -> Option<FileId>, description: usize) {
+pub(crate) fn on_close(file: FileId, description: usize) {
     if LOCKED_FILES.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let Some(file) = file() else { return };
     for (family, owner) in [
         (Family::Whole, Owner::Description(description)),
         (Family::Records, Owner::Description(description)),
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn ranges_exclude_split_and_join() {
-        let file = (1, 1);
+        let file = 1;
         let set = |l| acquire(Family::Records, file, l);
         let (shared, exclusive) = (Mode::Shared, Mode::Exclusive);
         assert_eq!(set(lock(1, exclusive, 0..100)), Ok(()));
@@ -192,9 +191,9 @@ mod tests {
         assert!(found == lock(2, exclusive, 40..60) || found == lock(1, exclusive, 60..100));
         assert_eq!(set(lock(1, shared, 0..40)), Ok(()));
         assert_eq!(set(lock(3, shared, 0..40)), Ok(()));
-        on_close(|| Some(file), 1);
-        on_close(|| Some(file), 2);
-        on_close(|| Some(file), 3);
+        on_close(file, 1);
+        on_close(file, 2);
+        on_close(file, 3);
         assert!(!TABLE.lock().keys().any(|(_, id)| *id == file));
     }
 }

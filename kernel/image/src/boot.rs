@@ -48,7 +48,7 @@ fn kernel_main(start_info: u64) -> ! {
     network::wait_for_leases();
     lap(4);
     let console = console::with_end_of_input(found.console);
-    root::init(&info, &config, console, &found.disks);
+    root::init(&info, &config, console, &found.disks, &found.shares);
     lap(5);
     processors::init();
     root::mount_sys();

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use coracle_abi::convert::{low_u8, usize_from};
-use coracle_core::device::{BlockDevice, CharDevice, EntropyDevice};
+use coracle_core::device::{BlockDevice, CharDevice, EntropyDevice, ShareDevice};
 use coracle_core::memory::{Mmio, map_device};
 use coracle_core::random;
 use coracle_core::sync::{Once, SpinLock};
@@ -32,6 +32,8 @@ pub(crate) struct Found {
     pub(crate) disks: Vec<Arc<dyn BlockDevice>>,
     pub(crate) console: Arc<dyn CharDevice>,
     pub(crate) control: Option<Arc<Port>>,
+    /// Folders of the host.
+    pub(crate) shares: Vec<Arc<dyn ShareDevice>>,
 }
 
 static CONSOLE: Once<Arc<VirtioConsole>> = Once::new();
@@ -50,6 +52,7 @@ pub(crate) fn init(info: &BootInfo) -> Found {
         disks: Vec::new(),
         console: crate::console::SerialConsole::shared(),
         control: None,
+        shares: Vec::new(),
     };
     let options = net_options(info.memory_bytes());
     for device in &info.mmio_devices {
@@ -107,6 +110,7 @@ fn add(found: &mut Found, device: Result<Device, DriverError>, line: u32) {
             let len = device.fill(&mut seed, ENTROPY_TIMEOUT_NS);
             random::add_entropy(&seed[..len]);
         }
+        Device::Share(share) => found.shares.push(share),
         Device::Unknown(kind) => log::warn!("virtio device of kind {kind} has no driver"),
         Device::Absent => {}
     }

@@ -25,6 +25,8 @@ mod interrupts;
 #[cfg(target_os = "none")]
 mod memory;
 #[cfg(target_os = "none")]
+mod mounts;
+#[cfg(target_os = "none")]
 mod network;
 #[cfg(target_os = "none")]
 mod processors;

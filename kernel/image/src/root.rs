@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use coracle_abi::Errno;
 use coracle_abi::convert::usize_from_u32;
 use coracle_abi::raw::general as g;
-use coracle_core::device::{BlockDevice, CharDevice};
+use coracle_core::device::{BlockDevice, CharDevice, ShareDevice};
 use coracle_core::exit::{ExitReason, end_process};
 use coracle_core::file::OpenFile;
 use coracle_core::memory::{self, Page};
@@ -24,6 +24,7 @@ use coracle_syscall::info;
 use coracle_syscall::process::Process;
 
 use crate::memory::BootInfo;
+use crate::mounts;
 use crate::network;
 
 /// Where the root file system lies in the bundle.
@@ -42,6 +43,7 @@ pub(crate) fn init(
     config: &BootConfig,
     console: Arc<dyn CharDevice>,
     disks: &[Arc<dyn BlockDevice>],
+    shares: &[Arc<dyn ShareDevice>],
 ) {
     // Files may use half of the memory, as a tmpfs on Linux.
     let limit = boot.memory_bytes() / 2;
@@ -55,6 +57,7 @@ pub(crate) fn init(
         .and_then(|()| add_etc(&vfs, config));
     mounted
         .unwrap_or_else(|error| panic!("mounting /dev, /tmp and /proc, and filling /etc: {error}"));
+    mounts::mount_all(&vfs, &config.mounts, shares, limit);
 
     let limit_of = |name: &str| {
         config

@@ -5,10 +5,12 @@
 //! generated this file and the kernel's one line about it is all they see. Unknown keys are ignored, as the OCI
 //! specification asks.
 
+mod mounts;
 mod node;
 #[cfg(test)]
 mod tests;
 
+pub use mounts::{MountConfig, MountKind};
 pub use node::ConfigError;
 
 use alloc::format;
@@ -42,6 +44,8 @@ pub struct BootConfig {
     pub read_only: bool,
     /// The disk that holds the root; without it the root is in the bundle.
     pub root_disk: Option<RootDisk>,
+    /// What else is mounted, in order.
+    pub mounts: Vec<MountConfig>,
     /// Resource limits: name such as `RLIMIT_NOFILE`, soft limit, hard limit.
     pub rlimits: Vec<(String, u64, u64)>,
     /// One for each network interface to be configured, in order.
@@ -124,6 +128,7 @@ pub fn parse(json: &[u8]) -> Result<BootConfig, ConfigError> {
                 .transpose()?,
             None => None,
         },
+        mounts: list_or_empty(&root, "mounts", mounts::mount)?,
         rlimits: list_or_empty(&process, "rlimits", rlimit)?,
         network,
         trace,

@@ -121,7 +121,9 @@ const MAP_32BIT: u32 = 0x40;
 
 /// `munmap(2)`
 pub(crate) fn munmap(at: usize, len: usize) -> Result<usize> {
-    space::unmap(at, len).map(|()| 0)
+    space::unmap(at, len)?;
+    coracle_fs::ninep::write_back(false);
+    Ok(0)
 }
 
 /// `mprotect(2)`
@@ -177,7 +179,15 @@ pub(crate) fn msync(at: usize, len: usize, flags: u32) -> Result<usize> {
     if flags & !known != 0 || flags & g::MS_ASYNC != 0 && flags & g::MS_SYNC != 0 {
         return Err(Errno::EINVAL);
     }
-    space::sync(at, len).map(|()| 0)
+    for file in space::shared_files(at, len)? {
+        if flags & g::MS_SYNC != 0 {
+            match file.file().sync() {
+                Ok(()) | Err(Errno::EINVAL) => {} // a device, which keeps nothing
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(0)
 }
 
 /// `mlock(2)`
@@ -190,18 +200,23 @@ pub(crate) fn mlock2(at: usize, len: usize, flags: u32) -> Result<usize> {
     match flags {
         0 => mlock(at, len),
         // Pages stay once they were touched anyway.
-        g::MLOCK_ONFAULT => space::sync(at & !(PAGE_SIZE - 1), len + at % PAGE_SIZE).map(|()| 0),
+        g::MLOCK_ONFAULT => check_mapped(at, len),
         _ => Err(Errno::EINVAL),
     }
 }
 
 /// `munlock(2)`
 pub(crate) fn munlock(at: usize, len: usize) -> Result<usize> {
-    space::sync(
+    check_mapped(at, len)
+}
+
+/// `ENOMEM` if part of the range, which need not begin at a page, is not mapped.
+fn check_mapped(at: usize, len: usize) -> Result<usize> {
+    space::shared_files(
         at & !(PAGE_SIZE - 1),
         len.checked_add(at % PAGE_SIZE).ok_or(Errno::EINVAL)?,
-    )
-    .map(|()| 0)
+    )?;
+    Ok(0)
 }
 
 /// `mlockall(2)`: pages are never given up under the application, so there is nothing to do but check.

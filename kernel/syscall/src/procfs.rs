@@ -236,8 +236,9 @@ impl ProcInfo for Kernel {
     fn system_memory(&self) -> SystemMemory {
         let page = u64_from(PAGE_SIZE);
         let mounts = process().vfs.mounts().into_iter();
-        let in_memory = mounts.filter(|mount| mount.file_system().type_name() == "tmpfs");
-        let in_files = in_memory.map(|mount| {
+        let in_memory =
+            |mount: &Arc<Mount>| matches!(mount.file_system().type_name(), "tmpfs" | "overlay");
+        let in_files = mounts.filter(in_memory).map(|mount| {
             let status = mount.file_system().status();
             (status.blocks.saturating_sub(status.free_blocks)) * status.block_bytes
         });

@@ -337,10 +337,9 @@ fn escaped(path: &[u8]) -> String {
 }
 
 fn mount_path(mount: &Mount) -> String {
-    match mount.mount_point().map(Place::directory_path) {
-        None => "/".to_string(),
-        Some(Ok(path)) => escaped(&path),
-        Some(Err(_)) => "(unreachable)".to_string(),
+    match mount.path() {
+        Ok(path) => escaped(&path),
+        Err(_) => "(unreachable)".to_string(),
     }
 }
 
@@ -355,12 +354,15 @@ fn options(mount: &Mount) -> &'static str {
 fn mounts(info: &dyn ProcInfo) -> String {
     let mut out = String::new();
     for mount in info.mounts() {
-        let kind = mount.file_system().type_name();
+        let fs = mount.file_system();
         let _ = writeln!(
             out,
-            "{kind} {} {kind} {} 0 0",
+            "{} {} {} {}{} 0 0",
+            escaped(fs.source().as_bytes()),
             mount_path(&mount),
-            options(&mount)
+            fs.type_name(),
+            options(&mount),
+            fs.options(),
         );
     }
     out
@@ -369,7 +371,7 @@ fn mounts(info: &dyn ProcInfo) -> String {
 fn mountinfo(info: &dyn ProcInfo) -> String {
     let mut out = String::new();
     for mount in info.mounts() {
-        let kind = mount.file_system().type_name();
+        let fs = mount.file_system();
         let parent = mount.mount_point().map_or(0, |at| at.mount.id());
         let device = mount.root().metadata().unwrap_or_default().device;
         let access = if mount.options().read_only {
@@ -379,12 +381,15 @@ fn mountinfo(info: &dyn ProcInfo) -> String {
         };
         let _ = writeln!(
             out,
-            "{} {parent} {}:{} / {} {} - {kind} {kind} {access}",
+            "{} {parent} {}:{} / {} {} - {} {} {access}{}",
             mount.id(),
             device_major(device),
             device_minor(device),
             mount_path(&mount),
             options(&mount),
+            fs.type_name(),
+            escaped(fs.source().as_bytes()),
+            fs.options(),
         );
     }
     out

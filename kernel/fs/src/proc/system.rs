@@ -14,7 +14,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Nanoseconds in one tick of `USER_HZ`, the unit of times in `/proc` (100 a second).
 pub(super) const NS_PER_TICK: u64 = NS_PER_S / 100;
 
-pub(super) const FILESYSTEMS: &str = "nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\n";
+pub(super) const FILESYSTEMS: &str =
+    "nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\nnodev\toverlay\nnodev\t9p\n\terofs\n\text4\n";
 
 pub(super) fn meminfo(info: &dyn ProcInfo) -> String {
     let memory = info.system_memory();

@@ -217,8 +217,7 @@ impl File for VnodeFile {
     }
 
     fn on_release(&self) {
-        let file = || self.metadata().ok().map(|m| (m.device, m.inode));
-        crate::locks::on_close(file, self.description());
+        crate::locks::on_close(self.content_id(), self.description());
         if let Some(inner) = &self.inner {
             self.tell(if self.writes {
                 g::IN_CLOSE_WRITE

@@ -21,7 +21,7 @@ pub use walk::Follow;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use coracle_core::file::File;
 use coracle_core::sync::SpinLock;
@@ -39,6 +39,8 @@ pub struct Vfs {
     root: Place,
     mounts: SpinLock<Vec<Arc<Mount>>>,
     next_mount: AtomicU32,
+    /// Something is mounted on a file: files are looked for in the list of mounts too.
+    has_file_mounts: AtomicBool,
     devices: SpinLock<Vec<(u64, Arc<dyn DeviceDriver>)>>,
     running: SpinLock<Vec<Arc<dyn Inode>>>,
 }
@@ -47,7 +49,7 @@ impl Vfs {
     /// A name space whose root directory is the root of `file_system`.
     #[must_use]
     pub fn new(file_system: Arc<dyn FileSystem>, options: MountOptions) -> Self {
-        let mount = Mount::new(1, file_system, options, None);
+        let mount = Mount::new(1, file_system, options, None, None);
         let root = Place {
             inode: mount.root().clone(),
             mount: mount.clone(),
@@ -56,6 +58,7 @@ impl Vfs {
             root,
             mounts: SpinLock::new(alloc::vec![mount]),
             next_mount: AtomicU32::new(2),
+            has_file_mounts: AtomicBool::new(false),
             devices: SpinLock::new(Vec::new()),
             running: SpinLock::new(Vec::new()),
         }
@@ -67,20 +70,50 @@ impl Vfs {
         &self.root
     }
 
-    /// Makes `file_system` visible at the directory `at`, hiding what is there. `ENOTDIR` if it is none.
+    /// Makes `file_system` visible at the directory `at`, hiding what is there. `ENOTDIR` if either is none.
     pub fn mount(
         &self,
         at: &Place,
         file_system: Arc<dyn FileSystem>,
         options: MountOptions,
     ) -> Result<()> {
-        if at.inode.kind() != Kind::Directory {
+        let is_directory = |inode: &Arc<dyn Inode>| inode.kind() == Kind::Directory;
+        if !is_directory(&at.inode) || !is_directory(&file_system.root()) {
             return Err(crate::Errno::ENOTDIR);
         }
-        let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
-        let mount = Mount::new(id, file_system, options, Some(at.clone()));
-        self.mounts.lock().push(mount);
+        self.add_mount(at.clone(), None, file_system, options);
         Ok(())
+    }
+
+    /// Makes a file, the root of `file_system`, visible under a name that means a file. `EISDIR` if either is none.
+    pub fn mount_file(
+        &self,
+        directory: &Place,
+        name: &[u8],
+        file_system: Arc<dyn FileSystem>,
+        options: MountOptions,
+    ) -> Result<()> {
+        let at = self.enter(directory, name)?;
+        let is_directory = |inode: &Arc<dyn Inode>| inode.kind() == Kind::Directory;
+        if is_directory(&at.inode) || is_directory(&file_system.root()) {
+            return Err(crate::Errno::EISDIR);
+        }
+        let named = Some((directory.clone(), name.to_vec()));
+        self.add_mount(at, named, file_system, options);
+        self.has_file_mounts.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn add_mount(
+        &self,
+        at: Place,
+        named: Option<(Place, Vec<u8>)>,
+        file_system: Arc<dyn FileSystem>,
+        options: MountOptions,
+    ) {
+        let id = self.next_mount.fetch_add(1, Ordering::Relaxed);
+        let mount = Mount::new(id, file_system, options, Some(at), named);
+        self.mounts.lock().push(mount);
     }
 
     /// All mounts in the order in which they were made.

@@ -29,7 +29,17 @@ pub trait FileSystem: Send + Sync {
     /// The type's name in `/proc/mounts`.
     fn type_name(&self) -> &'static str;
 
-    /// The root directory.
+    /// What is mounted, in `/proc/mounts`: a device, a share; by default the type's name as for file systems without one.
+    fn source(&self) -> &str {
+        self.type_name()
+    }
+
+    /// Options of its own in `/proc/mounts`, each with a comma in front.
+    fn options(&self) -> &'static str {
+        ""
+    }
+
+    /// The root directory, or the only file.
     fn root(&self) -> Arc<dyn Inode>;
 
     /// Sizes.
@@ -61,6 +71,8 @@ pub struct Mount {
     root: Arc<dyn Inode>,
     options: MountOptions,
     at: Option<Place>,
+    /// For a file that is mounted on a file: the directory and the name, which a file does not know of itself.
+    named: Option<(Place, Vec<u8>)>,
 }
 
 impl Mount {
@@ -69,6 +81,7 @@ impl Mount {
         file_system: Arc<dyn FileSystem>,
         options: MountOptions,
         at: Option<Place>,
+        named: Option<(Place, Vec<u8>)>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -76,13 +89,14 @@ impl Mount {
             file_system,
             options,
             at,
+            named,
         })
     }
 
     /// A mount that is nowhere in the tree, for objects without a name.
     #[must_use]
     pub fn detached(file_system: Arc<dyn FileSystem>) -> Arc<Self> {
-        Self::new(0, file_system, MountOptions::default(), None)
+        Self::new(0, file_system, MountOptions::default(), None, None)
     }
 
     /// Number in `/proc/self/mountinfo` and of `STATX_MNT_ID`.
@@ -109,7 +123,23 @@ impl Mount {
         self.options
     }
 
-    /// The directory it hides; `None` for the root of the tree.
+    /// The absolute path where it is mounted. `ENOENT` if the directory was removed.
+    pub fn path(&self) -> Result<Vec<u8>> {
+        let Some((directory, name)) = &self.named else {
+            return self
+                .at
+                .as_ref()
+                .map_or(Ok(b"/".to_vec()), Place::directory_path);
+        };
+        let mut path = directory.directory_path()?;
+        if path.last() != Some(&b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        Ok(path)
+    }
+
+    /// The directory or file it hides; `None` for the root of the tree.
     #[must_use]
     pub fn mount_point(&self) -> Option<&Place> {
         self.at.as_ref()

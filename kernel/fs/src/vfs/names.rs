@@ -70,6 +70,9 @@ impl Vfs {
             return Err(Errno::ENOTDIR);
         }
         entry.directory.check_changeable()?;
+        if self.is_mount_point(&entry.directory, &inode) {
+            return Err(Errno::EBUSY);
+        }
         entry.directory.inode.unlink(name)?;
         events::unlinked((&entry.directory.inode, name), &inode);
         Ok(())

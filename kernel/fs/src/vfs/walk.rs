@@ -2,6 +2,7 @@
 //! From a path to an object: path_resolution(7).
 
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use coracle_logic::path::{Component, Components, LinkBudget, PathError};
 
@@ -174,7 +175,7 @@ impl Vfs {
 
     /// The root of the topmost file system mounted at `place`, or `place` itself.
     fn cross(&self, mut place: Place) -> Place {
-        if place.inode.kind() != Kind::Directory {
+        if place.inode.kind() != Kind::Directory && !self.has_file_mounts.load(Ordering::Relaxed) {
             return place;
         }
         let mounts = self.mounts.lock();

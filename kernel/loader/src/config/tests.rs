@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Documents as engines write them, and each key with a wrong value.
 
-use super::{NetworkConfig, RootDisk, parse};
+use super::{MountConfig, MountKind, NetworkConfig, RootDisk, parse};
 use core::net::{IpAddr, Ipv4Addr};
 use proptest::prelude::{any, proptest};
 use serde_json::{Value, json};
@@ -19,7 +19,12 @@ fn document() -> Value {
         },
         "root": { "path": "rootfs", "readonly": true, "source": { "type": "erofs", "device": 2 } },
         "hostname": "boat",
-        "mounts": [],
+        "mounts": [
+            { "destination": "/data", "type": "9p", "source": "v0", "options": ["ro", "nosuid"] },
+            { "destination": "/f", "type": "9p", "source": "v1", "options": ["file=x"] },
+            { "destination": "/v", "type": "ext4", "source": "/dev/vdb" },
+            { "destination": "/t", "type": "tmpfs", "options": ["size=64m", "mode=0700"] }
+        ],
         "coracle": {
             "network": [
                 {
@@ -58,6 +63,29 @@ fn everything_is_read() {
     );
     assert_eq!(config.root_disk, Some(RootDisk { device: 2 }));
     assert_eq!(config.rlimits, [("RLIMIT_NOFILE".into(), 1024, 4096)]);
+    let mount = |destination: &str, kind, read_only| MountConfig {
+        destination: destination.into(),
+        kind,
+        read_only,
+    };
+    let share = |tag: &str, file: Option<&str>| MountKind::Share {
+        tag: tag.into(),
+        file: file.map(Into::into),
+    };
+    let memory = MountKind::Memory {
+        size_bytes: Some(64 << 20),
+        mode: 0o700,
+    };
+    let disk = MountKind::Ext {
+        device: "/dev/vdb".into(),
+    };
+    let expected = [
+        mount("/data", share("v0", None), true),
+        mount("/f", share("v1", Some("x")), false),
+        mount("/v", disk, false),
+        mount("/t", memory, false),
+    ];
+    assert_eq!(config.mounts, expected);
     let first = NetworkConfig {
         mac: Some([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
         ipv4: Some((Ipv4Addr::new(10, 0, 2, 15), 24)),
@@ -168,6 +196,21 @@ fn errors_name_the_key() {
         "/root/source/device",
         json!(-1),
         "root.source.device should be a whole number that is not negative, not a number",
+    );
+    expect(
+        "/mounts/0/type",
+        json!("nfs"),
+        "mounts[0].type is not a file system that can be mounted (9p, ext4, tmpfs)",
+    );
+    expect(
+        "/mounts/3/options/0",
+        json!("size=big"),
+        "mounts[3].options[0] is not a size such as size=64m",
+    );
+    expect(
+        "/mounts/1/destination",
+        json!("f"),
+        "mounts[1].destination is not an absolute path",
     );
     expect(
         "/hostname",

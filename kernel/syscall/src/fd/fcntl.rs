@@ -109,11 +109,6 @@ fn with_pipe<T>(open: &OpenFile, act: impl FnOnce(&PipeEnd) -> Result<T>) -> Res
     act(end.ok_or(Errno::EBADF)?)
 }
 
-fn file_id(open: &OpenFile) -> Result<FileId> {
-    let metadata = open.file().metadata()?;
-    Ok((metadata.device, metadata.inode))
-}
-
 /// The bytes that a `struct flock` means. `EINVAL` before the start of the file, `EOVERFLOW` behind all files.
 fn range_of(open: &OpenFile, lock: &g::flock) -> Result<Range<u64>> {
     let base = match u32::from(lock.l_whence.cast_unsigned()) {
@@ -166,7 +161,7 @@ fn get_lock(open: &OpenFile, argument: usize, by_description: bool) -> Result<us
         range: range_of(open, &wanted)?,
     };
     let short = |value: u32| low_u16(value.into()).cast_signed();
-    match locks::conflict(Family::Records, file_id(open)?, &lock) {
+    match locks::conflict(Family::Records, open.file().content_id(), &lock) {
         None => wanted.l_type = short(g::F_UNLCK),
         Some(held) => {
             wanted.l_type = short(match held.mode {
@@ -193,7 +188,7 @@ fn set_lock(open: &OpenFile, argument: usize, by_description: bool, waits: bool)
     let wanted = UserIn::<g::flock>::new(argument).read()?;
     let owner = owner_of(open, &wanted, by_description)?;
     let range = range_of(open, &wanted)?;
-    let file = file_id(open)?;
+    let file = open.file().content_id();
     let mode = match u32::from(wanted.l_type.cast_unsigned()) {
         g::F_RDLCK => {
             open.check_readable()?;
@@ -234,7 +229,7 @@ pub(crate) fn flock(fd: Fd, operation: u32) -> Result<usize> {
     if mode.is_some() {
         open.check_readable().or(open.check_writable())?;
     }
-    let file = file_id(&open)?;
+    let file = open.file().content_id();
     let owner = with_file(&open, |file| Ok(Owner::Description(file.description())))?;
     let range = 0..u64::MAX;
     let Some(mode) = mode else {

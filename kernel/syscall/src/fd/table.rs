@@ -15,6 +15,7 @@ const CLOSE_RANGE_CLOEXEC: u32 = 1 << 2;
 pub(crate) fn close(fd: Fd) -> Result<usize> {
     let closed = process().fds.lock().remove(fd.index()?).map_err(fd_errno)?;
     drop(closed);
+    coracle_fs::ninep::write_back(false);
     Ok(0)
 }
 

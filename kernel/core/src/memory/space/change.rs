@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changing mappings: munmap, mprotect, mremap, madvise, brk and their kind.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -11,6 +12,7 @@ use coracle_arch::paging::{self, Update};
 
 use super::{Area, Backing, Protection, SPACE, Space, pages, to_u64, to_usize};
 use crate::Result;
+use crate::file::OpenFile;
 use crate::memory::Page;
 
 /// `munmap(2)`.
@@ -300,10 +302,21 @@ pub fn lock_pages(at: usize, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// `msync(2)`: shared mappings are the file's own pages, so there is nothing to copy; only the range is checked.
-pub fn sync(at: usize, len: usize) -> Result<()> {
+/// Checks that a range is mapped, as msync(2) wants it, and returns the files whose content is shared in it. `ENOMEM`.
+pub fn shared_files(at: usize, len: usize) -> Result<Vec<Arc<OpenFile>>> {
     let range = pages(at, len, Errno::ENOMEM)?;
-    covered(&SPACE.lock(), range)
+    let space = SPACE.lock();
+    covered(&space, range.clone())?;
+    let mut files: Vec<Arc<OpenFile>> = Vec::new();
+    for (_, area) in space.areas.overlapping(to_u64(range)) {
+        if let Backing::File { file, .. } = &area.backing
+            && area.shared
+            && files.iter().all(|known| !Arc::ptr_eq(known, file))
+        {
+            files.push(file.clone());
+        }
+    }
+    Ok(files)
 }
 
 /// `mincore(2)`: one byte a page, 1 if it is present. `ENOMEM` if part of the range is not mapped.
