@@ -178,6 +178,10 @@ impl Volume {
             self.copy(at, &mut bytes, Wait::Yes)?;
         }
         let facts = format::Node::parse(&bytes, at, &self.superblock)?;
+        // Searches of a directory end, whatever it says of its length.
+        if facts.kind == Kind::Directory && facts.blocks() > self.blocks {
+            return Err(Errno::EUCLEAN);
+        }
         let node = Arc::new(Node::new(self.clone(), number, facts));
         let mut nodes = self.nodes.lock();
         // Another thread may have been quicker; its object is the one then. Ours goes after the lock.

@@ -103,6 +103,10 @@ impl Node {
         }
         match self.place(index, wait)? {
             Place::Block { block, run } => {
+                // Only what is missing says how the file is used.
+                if let Some(page) = self.volume.cache.get(block) {
+                    return Ok(page);
+                }
                 let wanted = if wait == Wait::Yes {
                     let window = window(block, &run);
                     window.start.max(run.start)..window.end.min(run.end)
