@@ -5,7 +5,7 @@ use alloc::format;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coracle_core::exit::{self, ExitReason};
-use coracle_core::{memory, time};
+use coracle_core::{memory, thread, time};
 use coracle_platform::power;
 use coracle_syscall::process;
 
@@ -32,7 +32,30 @@ pub(crate) fn begin() {
     }
 }
 
+/// Brings what the program wrote to the disks. Sleeps, so it is done where a thread has ended the program by itself; when
+/// memory has ended, or the kernel has failed, what was synced is safe all the same.
+fn settle() {
+    let Some(process) = process::installed() else {
+        return;
+    };
+    let mut mounts = process.vfs.mounts();
+    mounts.retain(|mount| mount.file_system().is_persistent());
+    if mounts.is_empty() {
+        return;
+    }
+    thread::end_others();
+    for mount in mounts {
+        if let Err(error) = mount.file_system().settle() {
+            let kind = mount.file_system().type_name();
+            log::error!("not all that was written to the {kind} is on the disk: {error}");
+        }
+    }
+}
+
 fn end(reason: ExitReason) -> ! {
+    if matches!(reason, ExitReason::Exit(_) | ExitReason::Signal { .. }) {
+        settle();
+    }
     begin();
     coracle_syscall::show_nothing(); // who counts calls wants the counts
     let now = time::now();

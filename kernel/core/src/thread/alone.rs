@@ -36,6 +36,23 @@ pub fn become_only() -> Result<()> {
         return Err(Errno::EAGAIN);
     }
     let me = current();
+    tell_others(me);
+    ENDED.wait(|| super::thread_count() == 1);
+    let number = me.tid.swap(FIRST_TID, Ordering::SeqCst);
+    if number != FIRST_TID {
+        TIDS.lock().free(number);
+    }
+    WANTED.store(false, Ordering::SeqCst);
+    Ok(())
+}
+
+/// Tells all other threads to end, and does not wait for it: the program is over, and the caller has things to finish.
+pub fn end_others() {
+    WANTED.store(true, Ordering::SeqCst);
+    tell_others(current());
+}
+
+fn tell_others(me: &Thread) {
     // Those who make threads look at `WANTED` with the list locked, so none is added behind this look.
     let others: Vec<Arc<Thread>> = THREADS
         .lock()
@@ -46,14 +63,6 @@ pub fn become_only() -> Result<()> {
     for thread in &others {
         thread.request(PENDING_EXIT);
     }
-    drop(others);
-    ENDED.wait(|| super::thread_count() == 1);
-    let number = me.tid.swap(FIRST_TID, Ordering::SeqCst);
-    if number != FIRST_TID {
-        TIDS.lock().free(number);
-    }
-    WANTED.store(false, Ordering::SeqCst);
-    Ok(())
 }
 
 /// Forgets what the caller's registers hold and what it told the kernel about its memory, which is about to go.

@@ -20,7 +20,7 @@ use coracle_arch::{TrapFrame, context, cpu, fpu};
 use coracle_logic::id_alloc::IdAlloc;
 use coracle_logic::recent_calls::RecentCalls;
 
-pub use alone::{become_only, forget_program};
+pub use alone::{become_only, end_others, forget_program};
 pub use idle::{IdleHooks, set_idle_hooks};
 pub use scheduler::{
     busy_ns, context_switches, exit_current, init_cpu, is_any_halted, on_timer_interrupt,

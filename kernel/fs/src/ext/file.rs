@@ -304,6 +304,10 @@ impl File for SyncingFile {
         self.node.page(index, write)
     }
 
+    fn content_id(&self) -> usize {
+        File::content_id(&*self.node)
+    }
+
     fn fetch(&self, index: u64, write: bool) -> Result<()> {
         self.node.fetch(index, write)
     }

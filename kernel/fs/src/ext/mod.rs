@@ -329,6 +329,10 @@ impl FileSystem for Volume {
         self.sync_all()
     }
 
+    fn is_persistent(&self) -> bool {
+        !self.read_only
+    }
+
     fn settle(&self) -> Result<()> {
         {
             let mut st = self.lock();

@@ -50,6 +50,11 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
+    /// Whether what is written outlives the machine: then the program's end waits for [`FileSystem::settle`].
+    fn is_persistent(&self) -> bool {
+        false
+    }
+
     /// Leaves the file system as after an orderly end: what was written is where it belongs. Called when the program has
     /// ended. Errors as [`FileSystem::sync`].
     fn settle(&self) -> Result<()> {

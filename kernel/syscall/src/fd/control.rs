@@ -135,19 +135,26 @@ pub(crate) fn fsync(fd: Fd) -> Result<usize> {
     Ok(0)
 }
 
-/// `syncfs(2)`: file systems in memory have nothing to write back.
+/// `syncfs(2)`
 pub(crate) fn syncfs(fd: Fd) -> Result<usize> {
-    process().file(fd)?;
+    let open = process().file(fd)?;
+    if let Some(vnode) = open.downcast::<VnodeFile>() {
+        vnode.place().mount.file_system().sync()?;
+    }
     Ok(0)
 }
 
 /// `fdatasync(2)`
 pub(crate) fn fdatasync(fd: Fd) -> Result<usize> {
-    fsync(fd)
+    process().file(fd)?.file().sync_data()?;
+    Ok(0)
 }
 
-/// `sync(2)`: every file system is in memory, so nothing is behind.
+/// `sync(2)`: it has no way to tell of an error.
 pub(crate) fn sync() -> Result<usize> {
+    for mount in process().vfs.mounts() {
+        let _ = mount.file_system().sync();
+    }
     Ok(0)
 }
 

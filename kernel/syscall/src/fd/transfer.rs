@@ -335,7 +335,7 @@ pub(crate) fn pwritev2(
     open.check_writable()?;
     let segments = Segments::read(vector, count)?;
     let append = flags & g::RWF_APPEND != 0 && open.file().is_seekable();
-    match offset {
+    let written = match offset {
         -1 if append => {
             let mut src = IoSrc::user(segments.as_slice())?;
             write_step(&mut src, |src| {
@@ -347,5 +347,13 @@ pub(crate) fn pwritev2(
         }
         -1 => write_to(&open, segments.as_slice(), flags & g::RWF_NOWAIT != 0),
         _ => write_at(&open, segments.as_slice(), position(offset)?, append),
+    }?;
+    match flags & (g::RWF_SYNC | g::RWF_DSYNC) {
+        // What cannot be synced (pipes, sockets) has nothing to bring to a disk.
+        0 => {}
+        _ if !open.file().is_seekable() => {}
+        g::RWF_DSYNC => open.file().sync_data()?,
+        _ => open.file().sync()?,
     }
+    Ok(written)
 }
