@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Show the system calls of a running instance
     Trace(TraceArgs),
+    /// Manage persistent volumes: create, ls, rm, inspect, prune
+    Volume(crate::volume::VolumeArgs),
     /// Say whether a program can run as a unikernel, without running it
     Check(CheckArgs),
     /// Say what this machine lacks, and the line that repairs it

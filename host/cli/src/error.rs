@@ -10,6 +10,7 @@ use coracle_vmm::instance::StoreError;
 use coracle_vmm::network::NetworkError;
 use coracle_vmm::qemu::QemuError;
 use coracle_vmm::supervise::StartError;
+use coracle_volume::VolumeError;
 
 /// An error of Coracle itself.
 pub(crate) const OWN_ERROR: u8 = 125;
@@ -84,5 +85,6 @@ own_error!(
     NetworkError,
     QemuError,
     StartError,
-    StoreError
+    StoreError,
+    VolumeError
 );

@@ -15,6 +15,11 @@ pub(crate) fn cache() -> Result<PathBuf, Failure> {
     folder("XDG_CACHE_HOME", ".cache")
 }
 
+/// `$XDG_DATA_HOME/coracle`: images and volumes.
+pub(crate) fn data() -> Result<PathBuf, Failure> {
+    folder("XDG_DATA_HOME", ".local/share")
+}
+
 /// `$XDG_CONFIG_HOME/coracle`: `config.toml`.
 pub(crate) fn config() -> Result<PathBuf, Failure> {
     folder("XDG_CONFIG_HOME", ".config")

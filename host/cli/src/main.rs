@@ -23,6 +23,7 @@ mod run;
 mod stats;
 mod syscalls;
 mod trace;
+mod volume;
 mod volumes;
 
 use std::process::ExitCode;
@@ -65,6 +66,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Stats(args) => stats::stats(&args),
         Command::Trace(args) => trace::trace(&args),
+        Command::Volume(args) => volume::volume(&args),
         Command::Check(args) => check::check(&args),
         Command::Doctor => doctor::doctor(),
         Command::Syscalls(args) => syscalls::syscalls(&args),
