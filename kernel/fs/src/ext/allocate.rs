@@ -8,24 +8,30 @@ use super::layout::{Layout, gd, get16, get32, put16, put32, sb};
 use super::state::State;
 use crate::{Errno, Result};
 
-/// The first clear bit in `[from, len)` of a bitmap for which `accept` says yes.
-fn clear_bit(page: &Page, from: u32, len: u32, mut accept: impl FnMut(u32) -> bool) -> Option<u32> {
+/// The first clear bit in `[from, len)` of a bitmap that may be taken. Of one that may not, `skip` says where to go on.
+fn clear_bit(
+    page: &Page,
+    from: u32,
+    len: u32,
+    mut skip: impl FnMut(u32) -> Option<u32>,
+) -> Option<u32> {
     let mut at = from;
     while at < len {
         let mut word = [0; 8];
         page.read(usize_from_u32(at / 64 * 8), &mut word);
         // Bits before the first one looked at count as taken.
         let taken = u64::from_le_bytes(word) | ((1 << (at % 64)) - 1);
-        let mut free = !taken;
-        while free != 0 {
+        let free = !taken;
+        if free != 0 {
             let bit = at / 64 * 64 + free.trailing_zeros();
             if bit >= len {
                 return None;
             }
-            if accept(bit) {
+            let Some(next) = skip(bit) else {
                 return Some(bit);
-            }
-            free &= free - 1;
+            };
+            at = next.max(bit + 1);
+            continue;
         }
         at = (at / 64 + 1) * 64;
     }
@@ -115,7 +121,7 @@ impl State {
             let bitmap = self.block(number)?;
             let base = group * layout.blocks_per_group;
             let found = clear_bit(&bitmap, from, layout.blocks_of(group), |bit| {
-                self.is_reusable(base + bit)
+                self.reusable_from(base + bit).map(|next| next - base)
             });
             let Some(bit) = found else { continue };
             if !self.is_data_block(base + bit)? {
@@ -123,9 +129,19 @@ impl State {
             }
             set_bit(&self.change(number)?, bit, true);
             self.count(group, gd::FREE_BLOCKS, Some(sb::FREE_BLOCKS), -1)?;
+            self.last_taken = base + bit;
             return Ok(base + bit);
         }
         Err(Errno::ENOSPC)
+    }
+
+    /// Where to look for the first block of a file: in the group of its inode, behind what was taken there last.
+    pub(super) fn first_goal(&self, inode: u32) -> Result<u32> {
+        let (group, _) = self.layout.inode_place(inode)?;
+        if self.last_taken / self.layout.blocks_per_group == group {
+            return Ok(self.last_taken + 1);
+        }
+        Ok(group * self.layout.blocks_per_group)
     }
 
     /// Gives a block back; it is not used again before this is committed. `EUCLEAN` if it is free already.
@@ -164,7 +180,7 @@ impl State {
             } else {
                 0
             };
-            let Some(bit) = clear_bit(&bitmap, from, layout.inodes_per_group, |_| true) else {
+            let Some(bit) = clear_bit(&bitmap, from, layout.inodes_per_group, |_| None) else {
                 continue;
             };
             set_bit(&self.change(number)?, bit, true);
@@ -244,10 +260,11 @@ mod tests {
             set_bit(&page, n, true);
         }
         set_bit(&page, 77, false);
-        assert_eq!(clear_bit(&page, 0, 32768, |_| true), Some(77));
-        assert_eq!(clear_bit(&page, 78, 32768, |_| true), Some(200));
-        assert_eq!(clear_bit(&page, 0, 32768, |n| n > 77), Some(200));
-        assert_eq!(clear_bit(&page, 78, 200, |_| true), None);
+        assert_eq!(clear_bit(&page, 0, 32768, |_| None), Some(77));
+        assert_eq!(clear_bit(&page, 78, 32768, |_| None), Some(200));
+        let skip = |n| (n < 250).then_some(250);
+        assert_eq!(clear_bit(&page, 0, 32768, skip), Some(250));
+        assert_eq!(clear_bit(&page, 78, 200, |_| None), None);
         assert!(bit(&page, 199) && !bit(&page, 77));
     }
 }

@@ -153,7 +153,7 @@ impl Node {
         };
         let goal = match goal {
             Some(block) => block + 1,
-            None => st.layout.inode_place(self.number)?.0 * st.layout.blocks_per_group,
+            None => st.first_goal(self.number)?,
         };
         let assigned = st.assign_block(self.number, index, goal)?;
         if assigned.fresh {

@@ -11,11 +11,14 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    pub(super) fn contains(&self, number: u32) -> bool {
-        self.ranges
-            .range(..=number)
-            .next_back()
-            .is_some_and(|(_, end)| number < *end)
+    fn contains(&self, number: u32) -> bool {
+        self.end_of(number).is_some()
+    }
+
+    /// If the number is in the set, the next one that is not.
+    pub(super) fn end_of(&self, number: u32) -> Option<u32> {
+        let (_, end) = self.ranges.range(..=number).next_back()?;
+        (number < *end).then_some(*end)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -56,6 +59,7 @@ mod tests {
             set.ranges.iter().collect::<alloc::vec::Vec<_>>(),
             [(&1, &6), (&9, &10)]
         );
+        assert_eq!((set.end_of(3), set.end_of(6)), (Some(6), None));
         assert!(set.contains(1) && set.contains(5) && !set.contains(6) && !set.contains(0));
         set.clear();
         assert!(set.is_empty());

@@ -69,6 +69,8 @@ pub(super) struct State {
     pub(super) cached: usize,
     /// Files without a name that are still open, newest first, as they are chained on the disk.
     pub(super) orphans: Vec<u32>,
+    /// The block that was taken last.
+    pub(super) last_taken: u32,
     /// Who waits for a commit: inodes, with whether times may be left out, and whether all is to be written.
     pub(super) requests: Vec<(u32, bool)>,
     pub(super) all_requested: bool,
@@ -98,6 +100,7 @@ impl State {
             queue: VecDeque::new(),
             cached: 0,
             orphans: Vec::new(),
+            last_taken: 0,
             requests: Vec::new(),
             all_requested: false,
             next_ticket: 1,
@@ -181,8 +184,10 @@ impl State {
         !self.freed.is_empty() || !self.freed_committing.is_empty()
     }
 
-    /// Whether a block may be reused: nothing that is committed needs its content.
-    pub(super) fn is_reusable(&self, block: u32) -> bool {
-        !self.freed.contains(block) && !self.freed_committing.contains(block)
+    /// Whether a block may not be reused yet, since something committed needs its content; then the next one that may.
+    pub(super) fn reusable_from(&self, block: u32) -> Option<u32> {
+        self.freed
+            .end_of(block)
+            .or_else(|| self.freed_committing.end_of(block))
     }
 }

@@ -163,7 +163,8 @@ impl Node {
     fn fill(&self, st: &mut State, node: &Node, new: &NewNode<'_>) -> Result<()> {
         match new.kind {
             NewKind::Directory => {
-                let assigned = st.assign_block(node.number, 0, 0)?;
+                let goal = st.first_goal(node.number)?;
+                let assigned = st.assign_block(node.number, 0, goal)?;
                 let page = st.fresh(assigned.block)?;
                 write_first(&page, node.number, self.number);
                 node.add_sectors(assigned.taken);
