@@ -15,8 +15,7 @@ use coracle_vmm::{Boot, Disk, Host, Network, PortForward, Qemu, Spec};
 use crate::args::RunArgs;
 use crate::config::{self, Settings};
 use crate::error::Failure;
-use crate::volumes::{self, Volume};
-use crate::{folders, quantity};
+use crate::{folders, quantity, volumes};
 
 /// File name of the kernel.
 const KERNEL: &str = "coracle-kernel";
@@ -56,14 +55,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         .collect::<Result<Vec<PortForward>, _>>()?;
 
     let volumes = volumes::volumes(&args.volume, &args.tmpfs, &args.mount)?;
-    if let Some(name) = volumes.iter().find_map(Volume::name) {
-        return Err(Failure::new(format!(
-            "volume {name}: named volumes are not supported yet; for a folder write ./{name}"
-        )));
-    }
-    let (mounts, shares) = volumes::shares(&volumes);
     let mut bundle = bundle(args, &network)?;
-    bundle.config.mounts = mounts;
     network.check(&ports)?;
 
     let qemu = Qemu::find(settings.get(config::QEMU, None).path())?;
@@ -79,13 +71,18 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         .clone()
         .unwrap_or_else(|| random_name(&bundle.config.process.args[0]));
 
-    let disks = match &bundle.root {
+    let mut disks = match &bundle.root {
         Root::Image(path) => vec![Disk {
             path: absolute(path)?,
             read_only: true,
+            locked: false,
         }],
         Root::Executable(_) | Root::Directory(_) => Vec::new(),
     };
+    let (mounts, shares) = volumes::shares(&volumes, disks.len())?;
+    bundle.config.mounts = mounts;
+    // Last, since it may make them.
+    disks.extend(volumes::disks(&volumes)?);
     let spec = Spec {
         name,
         qemu: qemu.path,

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use coracle_imager::config::Mount;
-use coracle_vmm::Share;
+use coracle_vmm::{Disk, Share};
 
 use crate::error::Failure;
 
@@ -30,16 +30,6 @@ pub(crate) struct Volume {
     /// Where, absolute.
     pub(crate) destination: String,
     pub(crate) read_only: bool,
-}
-
-impl Volume {
-    /// The name of a named volume.
-    pub(crate) fn name(&self) -> Option<&str> {
-        match &self.source {
-            Source::Named(name) => Some(name),
-            _ => None,
-        }
-    }
 }
 
 /// All volumes of a command line, checked.
@@ -251,9 +241,14 @@ fn mount(text: &str) -> Result<Volume, Failure> {
 }
 
 /// What the guest is told to mount, and the folders that the VMM shares for that. Files are then linked into
-/// folders of their own by [`link_files`].
-pub(crate) fn shares(volumes: &[Volume]) -> (Vec<Mount>, Vec<Share>) {
+/// folders of their own by [`link_files`]. Named volumes become disks in their order, see [`disks`], behind those that the
+/// guest has already.
+pub(crate) fn shares(
+    volumes: &[Volume],
+    disks_before: usize,
+) -> Result<(Vec<Mount>, Vec<Share>), Failure> {
     let (mut mounts, mut shares) = (Vec::new(), Vec::new());
+    let mut letters = ('a'..='z').skip(disks_before);
     for volume in volumes {
         let mut options: Vec<String> = Vec::new();
         if volume.read_only {
@@ -278,7 +273,12 @@ pub(crate) fn shares(volumes: &[Volume]) -> (Vec<Mount>, Vec<Share>) {
                 options.extend(more.iter().cloned());
                 ("tmpfs", "tmpfs".into())
             }
-            Source::Named(_) => continue,
+            Source::Named(name) => {
+                let letter = letters.next().ok_or_else(|| {
+                    Failure::new(format!("volume {name}: a guest has at most 26 disks"))
+                })?;
+                ("ext4", format!("/dev/vd{letter}"))
+            }
         };
         mounts.push(Mount {
             destination: volume.destination.clone(),
@@ -287,7 +287,31 @@ pub(crate) fn shares(volumes: &[Volume]) -> (Vec<Mount>, Vec<Share>) {
             options,
         });
     }
-    (mounts, shares)
+    Ok((mounts, shares))
+}
+
+/// The disks of the named volumes, which are made now if they are not there, as podman does.
+pub(crate) fn disks(volumes: &[Volume]) -> Result<Vec<Disk>, Failure> {
+    let mut disks: Vec<Disk> = Vec::new();
+    for volume in volumes {
+        let Source::Named(name) = &volume.source else {
+            continue;
+        };
+        let found = crate::volume::store()?.open_or_create(name)?;
+        found.check_available(volume.read_only)?;
+        let disk = Disk {
+            path: found.disk(),
+            read_only: volume.read_only,
+            locked: true,
+        };
+        if disks.iter().any(|other| other.path == disk.path) {
+            return Err(Failure::new(format!(
+                "volume {name} is given twice; a volume is mounted at one place of a guest"
+            )));
+        }
+        disks.push(disk);
+    }
+    Ok(disks)
 }
 
 /// Name of the only file in a share of one file.
@@ -419,7 +443,7 @@ mod tests {
             destination: "/s".into(),
             read_only: true,
         };
-        let (mounts, mut shares) = shares(&[volume]);
+        let (mounts, mut shares) = shares(&[volume], 0).unwrap();
         assert_eq!(mounts[0].options, ["ro", "file=file"]);
         link_files(&mut shares, &dir.path().join("i")).unwrap();
         let names: Vec<_> = fs::read_dir(&shares[0].path).unwrap().flatten().collect();

@@ -81,6 +81,10 @@ pub struct Disk {
     pub path: PathBuf,
     /// Whether the guest may not change it. Several guests can have such a disk at once, of a disk to be written one.
     pub read_only: bool,
+    /// Whether QEMU locks the file: to write it alone, or to read it while nobody writes. Images are never written and
+    /// need no lock.
+    #[serde(default)]
+    pub locked: bool,
 }
 
 /// A folder of the host that the guest sees.
@@ -200,18 +204,20 @@ impl Spec {
         for (number, disk) in self.disks.iter().enumerate() {
             let file = format!("driver=raw,node-name=disk{number},file.driver=file,");
             let mode = if disk.read_only {
-                "read-only=on,auto-read-only=off,file.locking=off"
+                "read-only=on,auto-read-only=off,"
             } else {
-                "file.locking=on"
+                ""
             };
+            let locking = if disk.locked { "on" } else { "off" };
             args.flag("-blockdev").add(joined(
-                &format!("{file}{mode},file.filename="),
+                &format!("{file}{mode}file.locking={locking},file.filename="),
                 &disk.path,
                 "",
             ));
             args.flag("-device").add(
                 device("virtio-blk", self.first_disk_slot() + number_u32(number))
-                    + &format!(",drive=disk{number}"),
+                    // A full disk of the host is the guest's to report, not a reason to stop it.
+                    + &format!(",drive=disk{number},werror=report,rerror=report"),
             );
         }
         self.share_arguments(&mut args);
@@ -522,16 +528,18 @@ mod tests {
             Disk {
                 path: "/a,b.erofs".into(),
                 read_only: true,
+                locked: false,
             },
             Disk {
                 path: "/v".into(),
                 read_only: false,
+                locked: true,
             },
         ];
         let line = line(&with_disks);
         for part in [
             "read-only=on,auto-read-only=off,file.locking=off,file.filename=/a,,b.erofs ",
-            "-device virtio-blk-device,bus=virtio-mmio-bus.3,drive=disk0 ",
+            "-device virtio-blk-device,bus=virtio-mmio-bus.3,drive=disk0,werror=report,",
             "node-name=disk1,file.driver=file,file.locking=on,file.filename=/v ",
             "bus=virtio-mmio-bus.4,drive=disk1",
         ] {

@@ -2,19 +2,25 @@
 //! What the configuration mounts besides the root: shares of the host, disks, memory.
 
 use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 
 use coracle_abi::Errno;
 use coracle_core::Result;
-use coracle_core::device::ShareDevice;
+use coracle_core::device::{BlockDevice, ShareDevice};
 use coracle_core::exit::{ExitReason, end_process};
+use coracle_fs::ext::{Volume, VolumeOptions};
 use coracle_fs::ninep::NinepFs;
 use coracle_fs::tmpfs::TmpFs;
-use coracle_fs::vfs::{FileSystem, Follow, Kind, MountOptions, NewKind, NewNode, Place, Vfs};
+use coracle_fs::vfs::{
+    FileSystem, Follow, Kind, MountOptions, NewKind, NewNode, Place, Vfs, device_number,
+};
 use coracle_loader::config::{MountConfig, MountKind};
 
 /// Exit status of a guest that cannot be set up (docs/guide.md).
 const CANNOT_START: u8 = 125;
+/// Major device number of virtio disks, as it usually is on Linux.
+const DISK_MAJOR: u32 = 254;
 
 /// Mounts everything, in order. Ends the machine with one line if something cannot be mounted: a program must not run
 /// without its volume.
@@ -22,13 +28,18 @@ pub(crate) fn mount_all(
     vfs: &Vfs,
     mounts: &[MountConfig],
     shares: &[Arc<dyn ShareDevice>],
+    disks: &[Arc<dyn BlockDevice>],
     memory_limit: u64,
 ) {
     for mount in mounts {
         let options = MountOptions {
             read_only: mount.read_only,
         };
-        let done = file_system(&mount.kind, shares, memory_limit).and_then(|fs| {
+        let made = match &mount.kind {
+            MountKind::Ext { device } => volume(device, mount.read_only, disks, memory_limit),
+            kind => file_system(kind, shares, memory_limit).map_err(|error| error.to_string()),
+        };
+        let put = |fs: Arc<dyn FileSystem>| {
             let path = mount.destination.as_bytes();
             if fs.root().kind() == Kind::Directory {
                 return vfs.mount(&reach(vfs, path)?, fs, options);
@@ -37,7 +48,8 @@ pub(crate) fn mount_all(
             let directory = reach(vfs, directory)?;
             make(vfs, &directory, name, NewKind::File)?;
             vfs.mount_file(&directory, name, fs, options)
-        });
+        };
+        let done = made.and_then(|fs| put(fs).map_err(|error| error.to_string()));
         if let Err(error) = done {
             let line = format!(
                 "cannot mount {} at {}: {error}",
@@ -49,7 +61,7 @@ pub(crate) fn mount_all(
     }
 }
 
-fn describe(kind: &MountKind) -> alloc::string::String {
+fn describe(kind: &MountKind) -> String {
     match kind {
         MountKind::Share { tag, .. } => format!("the share {tag}"),
         MountKind::Ext { device } => format!("the disk {device}"),
@@ -71,11 +83,38 @@ fn file_system(
                 None => Ok(fs),
             }
         }
+        // By `volume`, which has more to say.
         MountKind::Ext { .. } => Err(Errno::ENODEV),
         MountKind::Memory { size_bytes, mode } => Ok(TmpFs::new(
             size_bytes.unwrap_or(memory_limit).min(memory_limit),
             *mode,
         )),
+    }
+}
+
+/// The volume on a disk such as `/dev/vdb`.
+fn volume(
+    device: &str,
+    read_only: bool,
+    disks: &[Arc<dyn BlockDevice>],
+    memory_limit: u64,
+) -> Result<Arc<dyn FileSystem>, String> {
+    let number = match device.strip_prefix("/dev/vd").map(str::as_bytes) {
+        Some([letter @ b'a'..=b'z']) => letter - b'a',
+        _ => return Err("it is not a disk such as /dev/vda".into()),
+    };
+    let disk = disks
+        .get(usize::from(number))
+        .ok_or("the machine has no such disk")?;
+    let options = VolumeOptions {
+        read_only,
+        // With what programs keep in memory besides, all of it is still there for them.
+        cache_bytes: memory_limit / 4,
+        device_number: device_number(DISK_MAJOR, u32::from(number) * 16),
+    };
+    match Volume::mount(disk.clone(), &options) {
+        Ok(volume) => Ok(volume),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn init(
         .and_then(|()| add_etc(&vfs, config));
     mounted
         .unwrap_or_else(|error| panic!("mounting /dev, /tmp and /proc, and filling /etc: {error}"));
-    mounts::mount_all(&vfs, &config.mounts, shares, limit);
+    mounts::mount_all(&vfs, &config.mounts, shares, disks, limit);
 
     let limit_of = |name: &str| {
         config

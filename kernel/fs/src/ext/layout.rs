@@ -138,7 +138,10 @@ impl fmt::Display for MountError {
                 f,
                 "its file system uses {what}; volumes are made by `coracle volume create` or `mke2fs -t ext3 -I 256`"
             ),
-            Self::Damaged(what) => write!(f, "the file system is damaged ({what})"),
+            Self::Damaged(what) => write!(
+                f,
+                "the file system is damaged ({what}); repair it: e2fsck -f with the volume's file, see coracle volume inspect"
+            ),
             Self::Device(error) => write!(f, "the device cannot be read: {error}"),
         }
     }
