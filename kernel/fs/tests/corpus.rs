@@ -10,3 +10,22 @@ mod replay;
 fn ninep() {
     replay::replay(env!("CARGO_MANIFEST_DIR"), "ninep", ninep::run);
 }
+
+/// The same with answers that nobody thought about.
+#[test]
+fn ninep_survives_noise() {
+    let mut number = 1u64;
+    for _ in 0..3000 {
+        let noise: Vec<u8> = (0..600)
+            .map(|_| {
+                number = number
+                    .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                    .wrapping_add(0x1405_7b7e_f767_814f);
+                number.to_be_bytes()[0]
+            })
+            .collect();
+        // An even first byte lets the share be mounted.
+        let first = [2 * (noise[0] / 2)];
+        ninep::run(&[&first[..], &noise].concat());
+    }
+}

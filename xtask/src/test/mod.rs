@@ -4,6 +4,7 @@
 
 mod abi;
 mod dynamic;
+mod folders;
 mod guest;
 mod report;
 mod vm;
