@@ -11,6 +11,7 @@ mod result;
 mod root;
 mod table;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -90,6 +91,11 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         return Ok(());
     }
     bail!("not all went well:\n  {}", results.problems().join("\n  "))
+}
+
+/// The root folder of an image in `build/images`.
+pub(crate) fn root_folder(image: &str) -> Result<PathBuf> {
+    root::unpack(image).map(|unpacked| unpacked.folder)
 }
 
 fn machine(accel: Accel, vcpus: u32) -> Machine {

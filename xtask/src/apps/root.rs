@@ -34,68 +34,92 @@ pub(crate) struct Root {
 /// Prepares the root from `build/images/NAME.tar`, as `cargo xtask images` writes it, or from a folder
 /// `build/images/NAME`, which is used where there is no such file.
 pub(crate) fn prepare(app: &App) -> Result<Root> {
-    let images = paths::build()?.join("images");
-    let archive = images.join(format!("{}.tar", app.image));
-    let arguments = app.arguments.iter().map(ToString::to_string);
-    let work = paths::created(paths::build()?.join("apps"))?;
-    let disk = work.join(format!("{}.ext4", app.image));
-    let command = |entry: Vec<String>| entry.into_iter().chain(arguments.clone()).collect();
-    if archive.exists() {
-        let image = Image::open(&archive, work.join(format!("{}.layout", app.image)))?;
-        let entry = image.strings("Entrypoint");
-        if entry.first().is_none_or(|program| program != app.program) {
-            bail!(
-                "{} starts {entry:?}, the table of applications says {}",
-                archive.display(),
-                app.program
-            );
-        }
-        let folder = work.join(format!("{}.root", app.image));
-        image.unpack(&folder)?;
-        make_disk(&folder, &disk)?;
-        fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
-        let mut environment = image.strings("Env");
-        if !environment
-            .iter()
-            .any(|variable| variable.starts_with("PATH="))
-        {
-            environment.push(DEFAULT_PATH.to_owned());
-        }
-        let workdir = image.config["config"]["WorkingDir"].as_str();
-        return Ok(Root {
-            coracle: [archive.into_os_string()]
-                .into_iter()
-                .chain(arguments.clone().map(OsString::from))
-                .collect(),
-            disk,
-            workdir: workdir
-                .filter(|folder| !folder.is_empty())
-                .unwrap_or("/")
-                .to_owned(),
-            arguments: command(entry),
-            environment,
-        });
+    let Unpacked { folder, config } = unpack(app.image)?;
+    let strings = |key: &str| -> Vec<String> {
+        let list = config[key].as_array().cloned().unwrap_or_default();
+        list.iter()
+            .filter_map(|value| value.as_str().map(str::to_owned))
+            .collect()
+    };
+    let mut entry = strings("Entrypoint");
+    if entry.is_empty() {
+        entry.push(app.program.to_owned());
     }
-    let folder = images.join(app.image);
-    if !folder.is_dir() {
+    if entry[0] != app.program {
         bail!(
-            "there is no {}: make it with `cargo xtask images {}`",
-            archive.display(),
-            app.image
+            "the image {} starts {entry:?}, the table of applications says {}",
+            app.image,
+            app.program
         );
     }
+    let disk = paths::build()?
+        .join("apps")
+        .join(format!("{}.ext4", app.image));
     make_disk(&folder, &disk)?;
-    let words: Vec<String> = command(vec![app.program.to_owned()]);
+    let mut environment = strings("Env");
+    if !environment
+        .iter()
+        .any(|variable| variable.starts_with("PATH="))
+    {
+        environment.push(DEFAULT_PATH.to_owned());
+    }
+    let workdir = config["WorkingDir"].as_str();
+    let workdir = workdir.filter(|folder| !folder.is_empty()).unwrap_or("/");
+    let arguments: Vec<String> = entry
+        .into_iter()
+        .chain(app.arguments.iter().map(ToString::to_string))
+        .collect();
+    let mut coracle: Vec<OsString> = ["-w", workdir].map(OsString::from).to_vec();
+    for variable in &environment {
+        coracle.extend(["-e".into(), variable.into()]);
+    }
+    coracle.push(folder.into_os_string());
+    coracle.extend(arguments.iter().map(OsString::from));
     Ok(Root {
-        coracle: [folder.into_os_string()]
-            .into_iter()
-            .chain(words.iter().map(OsString::from))
-            .collect(),
+        coracle,
         disk,
-        workdir: "/".to_owned(),
-        arguments: words,
-        environment: vec![DEFAULT_PATH.to_owned()],
+        workdir: workdir.to_owned(),
+        arguments,
+        environment,
     })
+}
+
+/// A root folder and how its image is run.
+pub(crate) struct Unpacked {
+    pub(crate) folder: PathBuf,
+    /// The `config` object of the image; null for a folder without image.
+    config: Value,
+}
+
+/// The root folder of an image, unpacked again if the archive is younger.
+pub(crate) fn unpack(name: &str) -> Result<Unpacked> {
+    let images = paths::build()?.join("images");
+    let archive = images.join(format!("{name}.tar"));
+    if !archive.exists() {
+        let folder = images.join(name);
+        if folder.is_dir() {
+            return Ok(Unpacked {
+                folder,
+                config: Value::Null,
+            });
+        }
+        bail!(
+            "there is no {}: make it with `cargo xtask images {name}`",
+            archive.display()
+        );
+    }
+    let work = paths::created(paths::build()?.join("apps"))?;
+    let image = Image::open(&archive, work.join(format!("{name}.layout")))?;
+    let folder = work.join(format!("{name}.root"));
+    let mark = work.join(format!("{name}.unpacked"));
+    let digest = image.manifest["config"]["digest"].to_string();
+    let known = fs::read_to_string(&mark).is_ok_and(|known| known == digest);
+    if !known || !folder.is_dir() {
+        image.unpack(&folder)?;
+        fs::write(&mark, digest).with_context(|| format!("write {}", mark.display()))?;
+    }
+    let config = image.config["config"].clone();
+    Ok(Unpacked { folder, config })
 }
 
 /// An OCI image in an archive, as far as it is needed here: one platform, layers without whiteouts.
@@ -131,17 +155,6 @@ impl Image {
         let digest = descriptor["digest"].as_str().context("no digest")?;
         let (algorithm, hash) = digest.split_once(':').context("not a digest")?;
         Ok(self.layout.join("blobs").join(algorithm).join(hash))
-    }
-
-    /// A list of strings of the image's configuration; empty if it is absent.
-    fn strings(&self, key: &str) -> Vec<String> {
-        let list = self.config["config"][key]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        list.iter()
-            .filter_map(|value| value.as_str().map(str::to_owned))
-            .collect()
     }
 
     /// Unpacks the layers, one over the other, into a fresh folder.

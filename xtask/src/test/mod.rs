@@ -3,6 +3,7 @@
 //! `cargo xtask test`: what must hold before a change goes in, in one command; CI calls the same.
 
 mod abi;
+mod apps;
 mod dynamic;
 mod folders;
 mod guest;
@@ -41,6 +42,7 @@ pub(crate) fn all() -> Result<()> {
     if report.step("build", || build::run(Flavour::Release))? {
         abi::run(&mut report, &[])?;
         vm::run(&mut report, &[])?;
+        apps::run(&mut report, &[])?;
     }
     report.finish()
 }
@@ -53,6 +55,7 @@ pub(crate) fn part(part: &str, only: &[&str]) -> Result<()> {
         ("unit", []) => unit(&mut report)?,
         ("abi", families) => abi::run(&mut report, families)?,
         ("vm", cases) => vm::run(&mut report, cases)?,
+        ("apps", names) => apps::run(&mut report, names)?,
         _ => bail!("unknown part of the tests: {part} {}", only.join(" ")),
     }
     report.finish()
