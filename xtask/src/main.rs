@@ -39,6 +39,8 @@ usage: cargo xtask COMMAND
   bench apps [APP...] [linux | coracle | both] [smp] [ROUNDS]
                   known programs as unikernels beside a Linux VM with the same root file system
   erofs FROM TO   the folder, OCI layout or image archive FROM as a root image (EROFS)
+  bench endure APP [linux] [MINUTES]
+                  one of them under load for minutes without error or decay
   fuzz [TARGET [SECONDS]]
                   cargo-fuzz on one target, or on all in turn
   images [NAME...]
@@ -67,6 +69,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["test"] => test::all(),
         ["test", part, only @ ..] => test::part(part, only),
         ["bench", "apps", rest @ ..] => apps::run(rest),
+        ["bench", "endure", rest @ ..] => apps::endure::run(rest),
         ["bench", name, rest @ ..] if *name != "demo" => bench::run(name, rest),
         ["bench", "demo"] | ["demo"] => demo::run(demo::Who::Both),
         ["demo", "linux"] => demo::run(demo::Who::LinuxOnly),

@@ -6,6 +6,7 @@
 //! (`apps/root.rs`). One guest runs at a time, they take turns, and each ratio is that of the medians of the same minutes.
 //! Samples are written to `build/bench-apps.jsonl` as they come.
 
+pub(crate) mod endure;
 mod load;
 mod result;
 mod root;
@@ -65,12 +66,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     if apps.is_empty() {
         apps = APPS.iter().collect();
     }
-    setup::run()?;
-    let missing = TOOLS.iter().filter(|(program, _)| !sh::installed(program));
-    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
-    setup::install(&packages)?;
-    build::run(Flavour::Release)?;
-
+    prepare()?;
     let accel = platform::accelerator()?;
     let path = paths::build()?.join("bench-apps.jsonl");
     let mut results = Results::create(&path)?;
@@ -91,6 +87,27 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         return Ok(());
     }
     bail!("not all went well:\n  {}", results.problems().join("\n  "))
+}
+
+/// The application of that name.
+fn find(name: &str) -> Result<&'static App> {
+    let app = APPS.iter().find(|app| app.name == name);
+    app.with_context(|| {
+        let names: Vec<&str> = APPS.iter().map(|app| app.name).collect();
+        format!(
+            "{name}: not understood; the applications are {}",
+            names.join(", ")
+        )
+    })
+}
+
+/// Installs what the loads need, and builds kernel and command.
+fn prepare() -> Result<()> {
+    setup::run()?;
+    let missing = TOOLS.iter().filter(|(program, _)| !sh::installed(program));
+    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    setup::install(&packages)?;
+    build::run(Flavour::Release)
 }
 
 /// The root folder of an image in `build/images`.
