@@ -27,7 +27,7 @@ pub(crate) struct Measured {
     pub(crate) errors: u64,
 }
 
-/// Loads `service` as the row says. `seconds`: how long, for tools that can be told.
+/// Loads `service` as the row says.
 pub(crate) fn run(load: &Load, service: SocketAddr) -> Result<Vec<Measured>> {
     match load.tool {
         Tool::Wrk { path, connections } => wrk(load.name, path, connections, WRK_SECONDS, service),
