@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::images::args::{
+    BuildArgs, ImagesArgs, LoadArgs, Pull, PullArgs, PushArgs, RegistryArgs, RmiArgs, SaveArgs,
+};
+
 /// Runs Linux executables as unikernels: one application, one kernel, one virtual machine.
 #[derive(Debug, Parser)]
 #[command(name = "coracle", version, max_term_width = 100)]
@@ -19,7 +23,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start an executable, or a program in a folder, as a unikernel
+    /// Start an image, an executable, or a program in a folder, as a unikernel
     Run(Box<RunArgs>),
     /// List running instances
     Ps(PsArgs),
@@ -33,7 +37,7 @@ pub(crate) enum Command {
     Rm(RmArgs),
     /// Wait for instances to end and print their exit codes
     Wait(WaitArgs),
-    /// Show everything known about instances
+    /// Show everything known about instances or images
     Inspect(InspectArgs),
     /// Show the counters of a running guest
     Stats(StatsArgs),
@@ -41,6 +45,20 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Manage persistent volumes: create, ls, rm, inspect, prune
     Volume(crate::volume::VolumeArgs),
+    /// Build an image from a Containerfile
+    Build(BuildArgs),
+    /// List images
+    Images(ImagesArgs),
+    /// Remove images
+    Rmi(RmiArgs),
+    /// Fetch images from a registry
+    Pull(PullArgs),
+    /// Send an image to a registry
+    Push(PushArgs),
+    /// Take an image from an archive
+    Load(LoadArgs),
+    /// Write an image as an OCI archive
+    Save(SaveArgs),
     /// Say whether a program can run as a unikernel, without running it
     Check(CheckArgs),
     /// Say what this machine lacks, and the line that repairs it
@@ -66,7 +84,7 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Args)]
-#[command(override_usage = "coracle run [OPTIONS] ELF|DIR [ARGS]...")]
+#[command(override_usage = "coracle run [OPTIONS] IMAGE|ELF|DIR [ARGS]...")]
 pub(crate) struct RunArgs {
     /// Run in the background and print the name
     #[arg(short, long)]
@@ -101,10 +119,10 @@ pub(crate) struct RunArgs {
     /// Number of vCPUs, 1 to 8
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) cpus: Option<String>,
-    /// Numeric user and group: UID[:GID]
+    /// User and group, numbers or names of the image: USER[:GROUP] [default: the image's]
     #[arg(short, long)]
     pub(crate) user: Option<String>,
-    /// Working directory in the guest
+    /// Working directory in the guest [default: the image's]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) workdir: Option<String>,
     /// Make the root file system read-only
@@ -125,9 +143,18 @@ pub(crate) struct RunArgs {
     /// Show every system call on standard error; for a detached instance: coracle logs -f --serial NAME
     #[arg(long)]
     pub(crate) trace: bool,
-    /// A static executable or a folder used as root file system, then arguments; for a folder, first the program in it
+    /// Run this instead of the image's entry point; a JSON list gives arguments too
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) entrypoint: Option<String>,
+    /// When to ask a registry for the image
+    #[arg(long, value_enum, default_value = "missing")]
+    pub(crate) pull: Pull,
+    #[command(flatten)]
+    pub(crate) registry: RegistryArgs,
+    /// An image, a static executable or a folder used as root file system, then arguments; for a folder, first the
+    /// program in it
     #[arg(
-        value_name = "ELF|DIR [ARGS]",
+        value_name = "IMAGE|ELF|DIR [ARGS]",
         required = true,
         trailing_var_arg = true
     )]

@@ -3,13 +3,14 @@
 
 use std::fmt;
 
+use coracle_imager::image::ImageError;
+use coracle_imager::image::start::StartError;
 use coracle_imager::{BundleError, ProgramError, RootError};
 use coracle_vmm::accel::AccelError;
 use coracle_vmm::boot::BootError;
 use coracle_vmm::instance::StoreError;
 use coracle_vmm::network::NetworkError;
 use coracle_vmm::qemu::QemuError;
-use coracle_vmm::supervise::StartError;
 use coracle_volume::VolumeError;
 
 /// An error of Coracle itself.
@@ -60,6 +61,15 @@ impl From<RootError> for Failure {
     }
 }
 
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Program(error) => error.into(),
+            error => Self::new(error),
+        }
+    }
+}
+
 impl From<BundleError> for Failure {
     fn from(error: BundleError) -> Self {
         match error {
@@ -82,9 +92,10 @@ macro_rules! own_error {
 own_error!(
     AccelError,
     BootError,
+    ImageError,
     NetworkError,
     QemuError,
-    StartError,
+    coracle_vmm::supervise::StartError,
     StoreError,
     VolumeError
 );

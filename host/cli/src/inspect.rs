@@ -9,15 +9,24 @@ use serde::Serialize;
 use crate::args::{Format, InspectArgs};
 use crate::error::Failure;
 use crate::ps::View;
-use crate::{folders, output};
+use crate::{folders, images, output};
 
-/// Shows instances.
+/// Shows instances, and images for names that no instance has.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<u8, Failure> {
     let store = Store::new(&folders::state()?);
     let mut views = Vec::new();
     let mut securities = Vec::new();
+    let mut images = Vec::new();
     for name in &args.names {
-        let instance = store.open(name)?;
+        let instance = match store.open(name) {
+            Ok(instance) => instance,
+            Err(error) => {
+                let image = (!args.security).then(|| images::view(name));
+                let image = image.transpose()?.flatten();
+                images.push(image.ok_or(error)?);
+                continue;
+            }
+        };
         let state = instance.load()?;
         if args.security {
             securities.push(Security::of(&instance, &state));
@@ -37,9 +46,14 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<u8, Failure> {
                 .collect::<String>(),
         ),
         (Format::Json, true) => output::json(&securities)?,
-        (Format::Json, false) => output::json(&views)?,
+        (Format::Json, false) if images.is_empty() => output::json(&views)?,
+        (Format::Json, false) if views.is_empty() => output::json(&images)?,
+        (Format::Json, false) => output::json(&(views, images))?,
         (Format::Table, true) => print_table(&securities)?,
-        (Format::Table, false) => print_table(&views)?,
+        (Format::Table, false) => {
+            print_table(&views)?;
+            print_table(&images)?;
+        }
     }
     Ok(0)
 }

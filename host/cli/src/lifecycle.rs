@@ -24,8 +24,10 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) fn stop(args: &StopArgs) -> Result<u8, Failure> {
     let grace = Duration::from_secs(args.time.into());
     each(&args.names, |instance| {
-        if instance.load()?.status != Status::Exited {
-            end(instance, Signal::SIGTERM, grace)?;
+        let state = instance.load()?;
+        if state.status != Status::Exited {
+            let signal = state.stop_signal.as_deref().map(signal).transpose()?;
+            end(instance, signal.unwrap_or(Signal::SIGTERM), grace)?;
         }
         output::line(&instance.name);
         Ok(())
@@ -213,7 +215,7 @@ fn op(signal: Signal) -> Op {
 }
 
 /// `KILL`, `SIGKILL`, `sigkill` or `9`.
-fn signal(text: &str) -> Result<Signal, Failure> {
+pub(crate) fn signal(text: &str) -> Result<Signal, Failure> {
     let upper = text.to_ascii_uppercase();
     let name = if upper.starts_with("SIG") {
         upper

@@ -12,6 +12,7 @@ mod detach;
 mod doctor;
 mod error;
 mod folders;
+mod images;
 mod inspect;
 mod lifecycle;
 mod logs;
@@ -57,6 +58,13 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(args) => run::run(&args),
+        Command::Build(args) => images::build(&args),
+        Command::Images(args) => images::images(&args),
+        Command::Rmi(args) => images::rmi(&args),
+        Command::Pull(args) => images::pull(&args),
+        Command::Push(args) => images::push(&args),
+        Command::Load(args) => images::load(&args),
+        Command::Save(args) => images::save(&args),
         Command::Ps(args) => ps::ps(&args),
         Command::Logs(args) => logs::logs(&args),
         Command::Stop(args) => lifecycle::stop(&args),

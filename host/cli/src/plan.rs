@@ -5,7 +5,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 
-use coracle_imager::config::{NetworkConfig, RootSource, User};
+use coracle_imager::config::{NetworkConfig, Process, RootSource, User};
+use coracle_imager::image::start::ImageRoot;
 use coracle_imager::root::DEFAULT_PATH;
 use coracle_imager::{Bundle, Config, Root};
 use coracle_vmm::accel::Accel;
@@ -15,7 +16,8 @@ use coracle_vmm::{Boot, Disk, Host, Network, PortForward, Qemu, Spec};
 use crate::args::RunArgs;
 use crate::config::{self, Settings};
 use crate::error::Failure;
-use crate::{folders, quantity, volumes};
+use crate::images::find::{self, Lookup, Subject};
+use crate::{folders, images, lifecycle, quantity, volumes};
 
 /// File name of the kernel.
 const KERNEL: &str = "coracle-kernel";
@@ -26,6 +28,10 @@ const CPUS_MAX: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) bundle: Bundle,
+    /// Where it came from: a path, or the name of an image.
+    pub(crate) image: PathBuf,
+    /// The signal that asks the application to end, if it is not SIGTERM.
+    pub(crate) stop_signal: Option<String>,
     pub(crate) spec: Spec,
     pub(crate) accel_warning: Option<String>,
 }
@@ -55,7 +61,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         .collect::<Result<Vec<PortForward>, _>>()?;
 
     let volumes = volumes::volumes(&args.volume, &args.tmpfs, &args.mount)?;
-    let mut bundle = bundle(args, &network)?;
+    let (mut bundle, origin) = bundle(args, &network)?;
     network.check(&ports)?;
 
     let qemu = Qemu::find(settings.get(config::QEMU, None).path())?;
@@ -109,6 +115,8 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
     }
     Ok(Plan {
         bundle,
+        image: origin.name,
+        stop_signal: origin.stop_signal,
         spec,
         accel_warning: chosen.warning,
     })
@@ -125,24 +133,45 @@ fn cpus(text: &str) -> Result<u32, String> {
     }
 }
 
-fn bundle(args: &RunArgs, network: &Network) -> Result<Bundle, Failure> {
-    let env = environment(args)?;
-    let root = Root::at(args.image())?;
-    let search = env
-        .iter()
-        .find_map(|variable| variable.strip_prefix("PATH="))
-        .unwrap_or(DEFAULT_PATH);
-    let first = args.arguments().first().map(String::as_str);
-    let program = root.program(first, search)?;
-    let arguments = match &root {
-        Root::Executable(_) => args.arguments(),
-        Root::Directory(_) | Root::Image(_) => &args.arguments()[1..],
-    };
-    let argv = std::iter::once(program)
-        .chain(arguments.iter().cloned())
-        .collect();
+/// What is known of the root that the configuration of the guest does not say.
+struct Origin {
+    name: PathBuf,
+    stop_signal: Option<String>,
+}
 
-    let mut config = Config::new(argv, env);
+fn bundle(args: &RunArgs, network: &Network) -> Result<(Bundle, Origin), Failure> {
+    let lookup = Lookup {
+        pull: args.pull,
+        registry: &args.registry,
+        is_quiet: false,
+    };
+    let absolute = || std::path::absolute(args.image()).unwrap_or_else(|_| args.image().into());
+    let (root, mut config, origin) = match find::subject(&args.command[0], &lookup)? {
+        Subject::Image(image, path) => {
+            let process = images::start::process(args, &image, &path)?;
+            let config = Config::with_process(process);
+            let stop_signal = image.config.config.stop_signal;
+            if !stop_signal.is_empty() {
+                // Better now than when the guest is to end.
+                lifecycle::signal(&stop_signal).map_err(|failure| {
+                    Failure::new(format!("{}: STOPSIGNAL: {}", image.name, failure.message))
+                })?;
+            }
+            let origin = Origin {
+                name: PathBuf::from(image.name),
+                stop_signal: (!stop_signal.is_empty()).then_some(stop_signal),
+            };
+            (Root::Image(path), config, origin)
+        }
+        Subject::Root(root) => {
+            let config = Config::with_process(process(args, &root)?);
+            let origin = Origin {
+                name: absolute(),
+                stop_signal: None,
+            };
+            (root, config, origin)
+        }
+    };
     config.root.source = matches!(root, Root::Image(_)).then(|| RootSource {
         kind: "erofs".into(),
         device: 0,
@@ -153,22 +182,59 @@ fn bundle(args: &RunArgs, network: &Network) -> Result<Bundle, Failure> {
     if let Some(name) = &args.name {
         config.hostname.clone_from(name);
     }
-    if let Some(user) = &args.user {
-        config.process.user = self::user(user)?;
-    }
-    if let Some(dir) = &args.workdir {
-        if !dir.starts_with('/') {
-            return Err(Failure::new(format!(
-                "--workdir {dir}: give an absolute path in the guest, such as /{dir}"
-            )));
-        }
-        config.process.cwd.clone_from(dir);
-    }
-    Ok(Bundle { root, config })
+    Ok((Bundle { root, config }, origin))
 }
 
-/// The environment: built in, then the files, then the flags; a later value replaces an earlier one.
-fn environment(args: &RunArgs) -> Result<Vec<String>, Failure> {
+/// How a program is run about which only the command line says something.
+fn process(args: &RunArgs, root: &Root) -> Result<Process, Failure> {
+    let env = environment(args, &[])?;
+    let search = search_path(&env);
+    let first = args.arguments().first().map(String::as_str);
+    let program = match (root, first) {
+        (Root::Image(path), Some(program)) => {
+            let name = args.image().display().to_string();
+            let cwd = args.workdir.as_deref().unwrap_or("/");
+            ImageRoot::open(&name, path)?.program(program, cwd, search)?
+        }
+        // The root may lie in the store, under a name nobody gave it.
+        (Root::Image(_), None) => Root::Image(args.image().into()).program(None, search)?,
+        _ => root.program(first, search)?,
+    };
+    let arguments = match root {
+        Root::Executable(_) => args.arguments(),
+        Root::Directory(_) | Root::Image(_) => &args.arguments()[1..],
+    };
+    let argv = std::iter::once(program)
+        .chain(arguments.iter().cloned())
+        .collect();
+    let user = args.user.as_deref().map(user).transpose()?;
+    Ok(Process {
+        user: user.unwrap_or_default(),
+        cwd: working_directory(args)?.unwrap_or_else(|| "/".into()),
+        ..Process::new(argv, env)
+    })
+}
+
+/// Where programs are looked for.
+pub(crate) fn search_path(env: &[String]) -> &str {
+    let path = env
+        .iter()
+        .find_map(|variable| variable.strip_prefix("PATH="));
+    path.unwrap_or(DEFAULT_PATH)
+}
+
+/// `--workdir`
+pub(crate) fn working_directory(args: &RunArgs) -> Result<Option<String>, Failure> {
+    match &args.workdir {
+        Some(dir) if !dir.starts_with('/') => Err(Failure::new(format!(
+            "--workdir {dir}: give an absolute path in the guest, such as /{dir}"
+        ))),
+        dir => Ok(dir.clone()),
+    }
+}
+
+/// The environment: built in, then the image's, then the files, then the flags; a later value replaces an earlier one.
+pub(crate) fn environment(args: &RunArgs, image: &[String]) -> Result<Vec<String>, Failure> {
     let mut env = vec![format!("PATH={DEFAULT_PATH}"), "HOME=/".to_owned()];
     let mut set = |text: &str| {
         let variable = match text.split_once('=') {
@@ -182,6 +248,9 @@ fn environment(args: &RunArgs) -> Result<Vec<String>, Failure> {
         env.retain(|known| !known.starts_with(&name));
         env.push(variable);
     };
+    for text in image.iter().filter(|text| text.find('=') > Some(0)) {
+        set(text);
+    }
     for path in &args.env_file {
         let text = std::fs::read_to_string(path).map_err(|error| {
             let path = path.display();

@@ -54,7 +54,8 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
     boot::prepare(&mut plan.spec, &instance.boot_rom())?;
     let mut state = State {
         status: Status::Created,
-        image: std::path::absolute(args.image()).unwrap_or_else(|_| args.image().into()),
+        image: plan.image,
+        stop_signal: plan.stop_signal,
         command: plan.bundle.config.process.args,
         created_s: now_s(),
         started_s: None,

@@ -134,20 +134,34 @@ pub struct NetworkConfig {
     pub dns: Vec<String>,
 }
 
+impl Process {
+    /// Runs `args` as root in `/`.
+    #[must_use]
+    pub fn new(args: Vec<String>, env: Vec<String>) -> Self {
+        Self {
+            terminal: false,
+            user: User::default(),
+            args,
+            env,
+            cwd: "/".into(),
+            rlimits: Vec::new(),
+        }
+    }
+}
+
 impl Config {
     /// A configuration that runs `args` as root in `/`, without network.
     #[must_use]
     pub fn new(args: Vec<String>, env: Vec<String>) -> Self {
+        Self::with_process(Process::new(args, env))
+    }
+
+    /// A configuration that runs `process`, without network.
+    #[must_use]
+    pub fn with_process(process: Process) -> Self {
         Self {
             oci_version: "1.0.2".into(),
-            process: Process {
-                terminal: false,
-                user: User::default(),
-                args,
-                env,
-                cwd: "/".into(),
-                rlimits: Vec::new(),
-            },
+            process,
             root: RootConfig {
                 path: "rootfs".into(),
                 readonly: false,

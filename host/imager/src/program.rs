@@ -97,27 +97,45 @@ pub fn inspect(path: &Path) -> Result<Program, ProgramError> {
         path: path.into(),
         source,
     };
-    let damaged = |what: &dyn std::fmt::Display| ProgramError::Damaged {
-        path: path.into(),
-        what: what.to_string(),
-    };
-    let mut file = File::open(path).map_err(read_error)?;
+    let file = File::open(path).map_err(read_error)?;
     let meta = file.metadata().map_err(read_error)?;
     if meta.is_dir() {
         return Err(read_error(io::ErrorKind::IsADirectory.into()));
     }
-    let size = meta.len();
+    let read = |at: u64, most: u64| {
+        let mut bytes = Vec::new();
+        (&file).seek(SeekFrom::Start(at))?;
+        (&file).take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    inspect_with(path, meta.len(), &read)
+}
+
+/// The same for an executable of `size` bytes that is read by `read(position, at most so many bytes)`; `path` is for
+/// messages.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_with(
+    path: &Path,
+    size: u64,
+    read: &dyn Fn(u64, u64) -> io::Result<Vec<u8>>,
+) -> Result<Program, ProgramError> {
+    let read_error = |source| ProgramError::Read {
+        path: path.into(),
+        source,
+    };
+    let damaged = |what: &dyn std::fmt::Display| ProgramError::Damaged {
+        path: path.into(),
+        what: what.to_string(),
+    };
     let truncated = |needed| ProgramError::Truncated {
         path: path.into(),
         needed,
         size,
     };
 
-    let mut head = Vec::new();
-    file.by_ref()
-        .take(64)
-        .read_to_end(&mut head)
-        .map_err(read_error)?;
+    let head = read(0, 64).map_err(read_error)?;
     if !head.starts_with(&elf::abi::ELFMAGIC) {
         return Err(ProgramError::NotElf {
             path: path.into(),
@@ -169,10 +187,10 @@ pub fn inspect(path: &Path) -> Result<Program, ProgramError> {
     if table_end > size {
         return Err(truncated(table_end));
     }
-    let mut table = vec![0; table_bytes];
-    file.seek(SeekFrom::Start(header.e_phoff))
-        .map_err(read_error)?;
-    file.read_exact(&mut table).map_err(read_error)?;
+    let table = read(header.e_phoff, table_bytes as u64).map_err(read_error)?;
+    if table.len() < table_bytes {
+        return Err(truncated(table_end));
+    }
 
     let mut interpreter = None;
     let mut loads = 0;
@@ -185,13 +203,7 @@ pub fn inspect(path: &Path) -> Result<Program, ProgramError> {
                 return Err(damaged(&"path of the loader is too long"));
             }
             PT_INTERP => {
-                let mut bytes = Vec::new();
-                file.seek(SeekFrom::Start(segment.p_offset))
-                    .map_err(read_error)?;
-                file.by_ref()
-                    .take(segment.p_filesz)
-                    .read_to_end(&mut bytes)
-                    .map_err(read_error)?;
+                let bytes = read(segment.p_offset, segment.p_filesz).map_err(read_error)?;
                 let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
                 let text = std::str::from_utf8(text).map_err(|e| damaged(&e))?;
                 interpreter = Some(text.to_owned());

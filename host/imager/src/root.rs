@@ -17,7 +17,7 @@ use crate::program::{self, Program, ProgramError};
 const MAX_LINKS: u32 = 40;
 
 /// Most scripts that lead to each other, as in the guest.
-const MOST_SCRIPTS: usize = 5;
+pub(crate) const MOST_SCRIPTS: usize = 5;
 
 /// Where programs without a slash in their name are looked for when the environment has no `PATH`.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -359,11 +359,17 @@ fn script_interpreter(program: &str, file: &Path) -> Result<Option<String>, Root
     File::open(file)
         .and_then(|file| file.take(script::HEAD_BYTES as u64).read_to_end(&mut start))
         .map_err(read_error)?;
-    if !script::is_script(&start) {
+    interpreter_of(program, &start)
+}
+
+/// The interpreter that the first line of a file names, of which `start` is the first [`script::HEAD_BYTES`], or all;
+/// `None` if it is no script.
+pub(crate) fn interpreter_of(program: &str, start: &[u8]) -> Result<Option<String>, RootError> {
+    if !script::is_script(start) {
         return Ok(None);
     }
     let mut head = [0; script::HEAD_BYTES];
-    head[..start.len()].copy_from_slice(&start);
+    head[..start.len()].copy_from_slice(start);
     let script = script::parse(&head).map_err(|source| RootError::Script {
         program: program.to_owned(),
         source,

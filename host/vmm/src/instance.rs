@@ -39,8 +39,11 @@ pub struct Instance {
 pub struct State {
     /// Where it is in its life.
     pub status: Status,
-    /// The executable or folder on the host.
+    /// The executable or folder on the host, or the name of an image.
     pub image: PathBuf,
+    /// The signal that asks the application to end, if it is not SIGTERM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
     /// Program and arguments.
     pub command: Vec<String>,
     /// When it was made, seconds since 1970.

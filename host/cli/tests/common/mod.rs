@@ -83,6 +83,7 @@ impl World {
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .env("XDG_STATE_HOME", self.path("state"))
+            .env("XDG_DATA_HOME", self.path("data"))
             .env("XDG_CACHE_HOME", self.path("cache"))
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("CORACLE_QEMU", self.path("qemu"))

@@ -14,7 +14,7 @@ mod reader;
 mod writer;
 mod xattr;
 
-pub use reader::{ReadError, Reader};
+pub use reader::{Found, ReadError, Reader};
 pub use writer::{Data, Writer};
 
 /// Bytes of a block.

@@ -76,6 +76,14 @@ pub enum ImageError {
         /// What it is for.
         found: String,
     },
+    /// A registry does not do what it is asked to.
+    #[error("{name}: {problem}")]
+    Registry {
+        /// The image.
+        name: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// There is no such image.
     #[error("{name}: no such image; {remedy}")]
     Missing {

@@ -145,12 +145,20 @@ fn remove(path: &[u8], tree: &mut Tree<Data>) -> Result<bool, TreeError> {
 /// Owner, mode, time and attributes of an entry; its extended header beats the plain one.
 fn describe(entry: &mut Entry<'_, impl Read>) -> Result<(Meta, Xattrs), LayerError> {
     let header = entry.header();
+    let old = header.as_old();
+    // A blank field is a zero, as other readers take it.
+    let is_blank = |field: &[u8]| field.iter().all(|byte| matches!(byte, 0 | b' '));
+    let number = |field: &[u8], value: io::Result<u64>| match is_blank(field) {
+        true => Ok(0),
+        false => value,
+    };
     let identity = |id: u64| u32::try_from(id).unwrap_or(0);
+    let mode = number(&old.mode, header.mode().map(u64::from))?;
     let mut meta = Meta {
-        permissions: u16::try_from(header.mode()? & 0o7777).unwrap_or_default(),
-        uid: identity(header.uid()?),
-        gid: identity(header.gid()?),
-        mtime_s: i64::try_from(header.mtime()?).unwrap_or(0),
+        permissions: u16::try_from(mode & 0o7777).unwrap_or_default(),
+        uid: identity(number(&old.uid, header.uid())?),
+        gid: identity(number(&old.gid, header.gid())?),
+        mtime_s: i64::try_from(number(&old.mtime, header.mtime())?).unwrap_or(0),
         mtime_ns: 0,
     };
     let mut xattrs = Xattrs::new();

@@ -112,21 +112,47 @@ impl Image {
     }
 }
 
-/// Writes the root that a tar archive of a whole file system holds.
+/// The root that a tar archive of a whole file system holds, from the store or made now. It is known by all that changes
+/// when the file does, as decision 0008 does it. `None`: that is no tar archive.
 ///
 /// # Errors
-/// [`ImageError`].
-pub fn from_tar(path: &Path, archive: &Archive, store: &Store, to: &File) -> Result<()> {
-    let failed = ImageError::writing(store.folder());
-    let name = path.display().to_string();
-    let unfit = |error| in_layer(store, &name, error);
-    let mut image = writer(to).map_err(&failed)?;
-    let mut tree = Tree::default();
-    let from = archive.whole().map_err(ImageError::reading(path))?;
-    let from = io::BufReader::with_capacity(128 << 10, from);
-    layer::apply(from, Whiteouts::Keep, &mut tree, &mut image).map_err(unfit)?;
-    image.finish(&tree).map_err(failed)?;
-    Ok(())
+/// [`ImageError`]; nothing is kept then.
+pub fn from_tar(path: &Path, store: &Store) -> Result<Option<PathBuf>> {
+    use std::os::unix::fs::MetadataExt;
+    let reading = ImageError::reading(path);
+    let meta = path.metadata().map_err(&reading)?;
+    let absolute = std::path::absolute(path).map_err(&reading)?;
+    let key = format!(
+        "{} {} {} {} {}.{} {}.{}",
+        absolute.display(),
+        meta.dev(),
+        meta.ino(),
+        meta.size(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ctime(),
+        meta.ctime_nsec()
+    );
+    let key = Digest::of(key.as_bytes());
+    if let Some(known) = store.known_root(&key) {
+        return Ok(Some(known));
+    }
+    let Some(archive) = Archive::open(path, store)? else {
+        return Ok(None);
+    };
+    let _guard = store.begin()?;
+    let made = store.root(&key, |to| {
+        let failed = ImageError::writing(store.folder());
+        let name = path.display().to_string();
+        let unfit = |error| in_layer(store, &name, error);
+        let mut image = writer(to).map_err(&failed)?;
+        let mut tree = Tree::default();
+        let from = io::BufReader::with_capacity(128 << 10, archive.whole().map_err(&reading)?);
+        layer::apply(from, Whiteouts::Keep, &mut tree, &mut image).map_err(unfit)?;
+        image.finish(&tree).map_err(&failed)?;
+        Ok(())
+    });
+    made.map(Some)
 }
 
 /// Writes the root that a folder holds.

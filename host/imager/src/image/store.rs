@@ -30,6 +30,15 @@ pub struct Store {
     folder: PathBuf,
 }
 
+/// What [`Store::collect`] leaves.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// Digests of blobs.
+    pub blobs: BTreeSet<Digest>,
+    /// Keys of roots.
+    pub roots: BTreeSet<Digest>,
+}
+
 /// Keeps others from removing what is being used.
 #[derive(Debug)]
 pub struct Guard {
@@ -197,6 +206,14 @@ impl Store {
         Ok(path)
     }
 
+    /// The root named `key`, if it has been made.
+    #[must_use]
+    pub fn known_root(&self, key: &Digest) -> Option<PathBuf> {
+        let name = format!("{ROOT_FORMAT}-{}.erofs", key.hex());
+        let path = self.folder.join("roots").join(name);
+        path.is_file().then_some(path)
+    }
+
     /// A file that vanishes unless it is kept.
     ///
     /// # Errors
@@ -261,21 +278,21 @@ impl Store {
         self.replace(&path, &bytes)
     }
 
-    /// Removes the blobs that no image of the index refers to, and the roots whose key is not in `roots`. Waits for
-    /// others to finish what they add.
+    /// Waits for others to finish what they add, then removes all that is not `wanted`; bytes freed.
     ///
     /// # Errors
     /// [`ImageError`].
-    pub fn collect(&self, blobs: &BTreeSet<Digest>, roots: &BTreeSet<Digest>) -> Result<u64> {
+    pub fn collect(&self, wanted: impl FnOnce() -> Result<Wanted>) -> Result<u64> {
         let path = self.folder.join("lock");
         let lock = open_lock(&path)?;
         lock.lock().map_err(ImageError::writing(&path))?;
+        let wanted = wanted()?;
         let mut freed = remove_others(&self.folder.join("blobs/sha256"), |name| {
-            blobs.iter().any(|digest| digest.hex() == name)
+            wanted.blobs.iter().any(|digest| digest.hex() == name)
         });
         freed += remove_others(&self.folder.join("roots"), |name| {
-            let wanted = |key: &Digest| name == format!("{ROOT_FORMAT}-{}.erofs", key.hex());
-            roots.iter().any(wanted)
+            let is = |key: &Digest| name == format!("{ROOT_FORMAT}-{}.erofs", key.hex());
+            wanted.roots.iter().any(is)
         });
         empty(&self.folder.join("temporary"));
         empty(&self.folder.join("locks"));
