@@ -4,6 +4,7 @@
 
 mod abi;
 mod apps;
+mod disk;
 mod dynamic;
 mod folders;
 mod guest;

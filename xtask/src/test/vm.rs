@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::dynamic;
-use super::folders;
 use super::guest::{Guests, Job, in_parallel};
 use super::report::Report;
 use super::vm_cases::{CASES, Case, SERVERS, Server};
+use super::{disk, dynamic, folders};
 use crate::demo::load;
 use crate::demo::probe::{self, Ready};
 use crate::{paths, setup, sh};
@@ -45,6 +44,7 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
         report.step(&format!("vm {}", server.name), || serve(&guests, server))?;
     }
     dynamic::run(report, &guests, &folder()?, wanted)?;
+    disk::run(report, &guests, &folder()?, wanted)?;
     folders::run(report, &guests, wanted)?;
     let others: [(&str, Test); 8] = [
         ("random numbers differ in each boot", random_differs),
