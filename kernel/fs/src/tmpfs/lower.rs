@@ -115,6 +115,7 @@ impl Node {
                 accessed_ns: metadata.accessed_ns,
                 modified_ns: metadata.modified_ns,
                 changed_ns: metadata.changed_ns,
+                extended: None,
             }),
             body,
             origin: Some(Origin {
@@ -138,6 +139,11 @@ impl Node {
 
     fn lower(&self) -> Option<(&Lower, &Origin)> {
         Some((self.fs.lower.as_ref()?, self.origin.as_ref()?))
+    }
+
+    /// The lower layer's file that this node was made from.
+    pub(super) fn below(&self) -> Option<&Arc<dyn Inode>> {
+        self.origin.as_ref().map(|origin| &origin.inode)
     }
 
     /// Whether this node shows the lower layer's file as it is.

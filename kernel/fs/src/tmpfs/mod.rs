@@ -8,6 +8,7 @@
 mod base;
 mod content;
 mod directory;
+mod extended;
 mod file;
 mod lower;
 mod names;

@@ -17,9 +17,10 @@ use super::Shared;
 use super::base::{Base, Step, Stop};
 use super::content::Content;
 use super::directory::Directory;
+use super::extended::Extended;
 use super::lower::Origin;
 use crate::pipe::Pipe;
-use crate::vfs::{AttributeChange, Inode, Kind, NewKind, NewNode, Rename};
+use crate::vfs::{AttributeChange, Inode, Kind, NewKind, NewNode, Rename, SetExtended};
 use crate::{Errno, Result};
 
 /// Time after which a read renews the access time though nothing was written since (`relatime` of mount(8)).
@@ -47,6 +48,8 @@ pub(super) struct Attributes {
     pub(super) accessed_ns: u64,
     pub(super) modified_ns: u64,
     pub(super) changed_ns: u64,
+    /// Extended attributes; `None` as long as they are those of the lower layer, or there are none.
+    pub(super) extended: Option<Extended>,
 }
 
 pub(super) enum Body {
@@ -102,6 +105,7 @@ impl Node {
                 accessed_ns: now,
                 modified_ns: now,
                 changed_ns: now,
+                extended: None,
             }),
             body,
             origin: None,
@@ -370,6 +374,18 @@ impl Inode for Node {
             Body::Socket(socket) => Some(socket),
             _ => None,
         }
+    }
+
+    fn extended(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.get_extended(name)
+    }
+
+    fn extended_names(&self) -> Result<Vec<Vec<u8>>> {
+        self.list_extended()
+    }
+
+    fn change_extended(&self, name: &[u8], value: Option<&[u8]>, how: SetExtended) -> Result<()> {
+        Node::change_extended(self, name, value, how)
     }
 
     fn seals(&self, add: u32) -> Result<u32> {

@@ -146,6 +146,29 @@ pub enum Rename {
 /// The directory and the name in it under which an object was opened.
 pub type Named = (Place, Vec<u8>);
 
+/// What `setxattr(2)` expects to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetExtended {
+    /// The attribute may be there or not.
+    Any,
+    /// It must not (`XATTR_CREATE`, `EEXIST`).
+    Create,
+    /// It must (`XATTR_REPLACE`, `ENODATA`).
+    Replace,
+}
+
+/// Whether a file system that keeps extended attributes keeps this one: the kinds are `user.`, `trusted.` and
+/// `security.`. `EINVAL` if nothing follows, `EOPNOTSUPP` for other kinds, of which `system.` (access control lists) is
+/// one.
+pub(crate) fn check_extended_name(name: &[u8]) -> Result<()> {
+    let kinds: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    match kinds.into_iter().find(|kind| name.starts_with(kind)) {
+        None => Err(Errno::EOPNOTSUPP),
+        Some(kind) if kind.len() == name.len() => Err(Errno::EINVAL),
+        Some(_) => Ok(()),
+    }
+}
+
 /// Where a symbolic link leads.
 pub enum Target {
     /// To a path, resolved from the link's directory.
@@ -259,6 +282,27 @@ pub trait Inode: Send + Sync + 'static {
     /// For the name of a UNIX-domain socket: the socket, kept by whoever bound it.
     fn socket(&self) -> Option<&Once<Arc<dyn Any + Send + Sync>>> {
         None
+    }
+
+    /// `getxattr(2)`: the value of an extended attribute; `ENODATA` if there is none, `EOPNOTSUPP` if this file system
+    /// keeps none of that kind.
+    fn extended(&self, _name: &[u8]) -> Result<Vec<u8>> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// `listxattr(2)`: the names of all extended attributes.
+    fn extended_names(&self) -> Result<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
+
+    /// `setxattr(2)`, and without a value `removexattr(2)`.
+    fn change_extended(
+        &self,
+        _name: &[u8],
+        _value: Option<&[u8]>,
+        _how: SetExtended,
+    ) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
     }
 
     /// `F_SEAL_*` of fcntl(2): adds `add` and returns all; `EINVAL` if the file cannot be sealed.

@@ -12,8 +12,9 @@ mod open;
 mod walk;
 
 pub use file::VnodeFile;
+pub(crate) use inode::check_extended_name;
 pub use inode::{
-    AttributeChange, Inode, Kind, Named, NewKind, NewNode, Rename, Target, same_inode,
+    AttributeChange, Inode, Kind, Named, NewKind, NewNode, Rename, SetExtended, Target, same_inode,
 };
 pub use mount::{FileSystem, FsStatus, Mount, MountOptions, Place};
 pub use open::{OpenRequest, Resolve};

@@ -10,7 +10,7 @@ use coracle_logic::path::LinkBudget;
 
 use super::inode::same_inode;
 use super::walk::{Entry, Last};
-use super::{AttributeChange, Inode, Kind, NewKind, NewNode, Place, Rename, Vfs};
+use super::{AttributeChange, Inode, Kind, NewKind, NewNode, Place, Rename, SetExtended, Vfs};
 use crate::inotify::events;
 use crate::{Errno, Result};
 
@@ -214,6 +214,20 @@ impl Vfs {
         place.check_changeable()?;
         place.inode.change(change)?;
         events::changed(&place.inode, change);
+        Ok(())
+    }
+
+    /// `setxattr(2)`, and without a value `removexattr(2)`, on an object that was looked up.
+    pub fn change_extended(
+        &self,
+        place: &Place,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: SetExtended,
+    ) -> Result<()> {
+        place.check_changeable()?;
+        place.inode.change_extended(name, value, how)?;
+        events::changed(&place.inode, &AttributeChange::default());
         Ok(())
     }
 

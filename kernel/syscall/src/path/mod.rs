@@ -3,6 +3,7 @@
 
 mod attributes;
 mod directory;
+mod extended;
 mod inotify;
 mod names;
 mod open;
@@ -13,6 +14,10 @@ pub(crate) use attributes::{
     utimensat, utimes,
 };
 pub(crate) use directory::{chdir, fchdir, getcwd, getdents, getdents64};
+pub(crate) use extended::{
+    fgetxattr, flistxattr, fremovexattr, fsetxattr, getxattr, lgetxattr, listxattr, llistxattr,
+    lremovexattr, lsetxattr, removexattr, setxattr,
+};
 pub(crate) use inotify::{inotify_add_watch, inotify_init, inotify_init1, inotify_rm_watch};
 pub(crate) use names::{
     link, linkat, mkdir, mkdirat, mknod, mknodat, readlink, readlinkat, rename, renameat,
