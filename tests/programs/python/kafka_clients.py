@@ -158,14 +158,14 @@ def with_confluent(server, count):
 
 
 def with_kafka_python(server, count):
-    producer = kafka.KafkaProducer(bootstrap_servers=server, api_version=(0, 11), linger_ms=5)
+    producer = kafka.KafkaProducer(bootstrap_servers=server, api_version=(0, 11, 0), linger_ms=5)
     sent = [producer.send(TOPIC, f"kafka-python {i}".encode()) for i in range(count)]
     first = sent[0].get(timeout=30).offset
     producer.flush(30)
     last = sent[-1].get(timeout=30).offset
     producer.close()
     print("kafka-python: offsets", first, "to", last)
-    consumer = kafka.KafkaConsumer(bootstrap_servers=server, api_version=(0, 11), consumer_timeout_ms=20000)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=server, api_version=(0, 11, 0), consumer_timeout_ms=20000)
     consumer.assign([kafka.TopicPartition(TOPIC, 0)])
     consumer.seek(kafka.TopicPartition(TOPIC, 0), first)
     got = []
