@@ -237,6 +237,95 @@ CASE(packet_information_tells_the_destination) {
     CHECK_EQ(info.ipi_ifindex, 1);
 }
 
+// Sends one byte to itself with the control messages in `sent`, and puts what comes back into `got`: each message as
+// level, type and first bytes.
+static void to_itself(int fd, int family, uint16_t port, const void *sent, size_t sent_size, char *got, size_t got_size) {
+    struct sockaddr_in to4 = loopback(port);
+    struct sockaddr_in6 to6 = loopback6(port);
+    char byte = 'x', control[256];
+    struct iovec vector = {&byte, 1};
+    struct msghdr message = {.msg_name = family == AF_INET ? (void *)&to4 : (void *)&to6,
+                             .msg_namelen = family == AF_INET ? sizeof to4 : sizeof to6,
+                             .msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = (void *)sent,
+                             .msg_controllen = sent_size};
+    CHECK_EQ(sendmsg(fd, &message, 0), 1);
+    message = (struct msghdr){
+        .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    CHECK_EQ(recvmsg(fd, &message, 0), 1);
+    got[0] = 0;
+    for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one)) {
+        size_t used = strlen(got);
+        snprintf(got + used, got_size - used, "%d/%d/%zu=%d ", one->cmsg_level, one->cmsg_type,
+                 one->cmsg_len - CMSG_LEN(0), *CMSG_DATA(one));
+    }
+}
+
+// A control message with one number, at `at`; where the next one goes.
+static char *put_control(char *at, int level, int type, int value) {
+    struct cmsghdr header = {.cmsg_len = CMSG_LEN(sizeof value), .cmsg_level = level, .cmsg_type = type};
+    memset(at, 0, CMSG_SPACE(sizeof value));
+    memcpy(at, &header, sizeof header);
+    memcpy(at + CMSG_LEN(0), &value, sizeof value);
+    return at + CMSG_SPACE(sizeof value);
+}
+
+CASE(time_to_live_and_service_are_told_and_set) {
+    uint16_t port;
+    int fd = udp_socket(&port);
+    char got[256], sent[256];
+    set_option(fd, IPPROTO_IP, IP_RECVTTL, 1);
+    set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
+    set_option(fd, IPPROTO_IP, IP_TTL, 33);
+    to_itself(fd, AF_INET, port, NULL, 0, got, sizeof got);
+    OBSERVE("options: %s", got);
+    char *end = put_control(put_control(sent, IPPROTO_IP, IP_TTL, 7), IPPROTO_IP, IP_TOS, 0x28);
+    to_itself(fd, AF_INET, port, sent, (size_t)(end - sent), got, sizeof got);
+    OBSERVE("messages: %s", got);
+}
+
+CASE(hop_limit_and_class_are_told_and_set) {
+    int fd = socket(AF_INET6, SOCK_DGRAM, 0);
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
+    CHECK(bind(fd, ADDRESS(any)) == 0);
+    uint16_t port = port_of(fd);
+    char got[256], sent[256];
+    set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+    set_option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
+    set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+    to_itself(fd, AF_INET6, port, NULL, 0, got, sizeof got);
+    OBSERVE("options: %s", got);
+    char *end = put_control(put_control(sent, IPPROTO_IPV6, IPV6_HOPLIMIT, 2), IPPROTO_IPV6, IPV6_TCLASS, 0x1f);
+    to_itself(fd, AF_INET6, port, sent, (size_t)(end - sent), got, sizeof got);
+    OBSERVE("messages: %s", got);
+    end = put_control(sent, IPPROTO_IPV6, IPV6_HOPLIMIT, -1);
+    to_itself(fd, AF_INET6, port, sent, (size_t)(end - sent), got, sizeof got);
+    OBSERVE("no wish: %s", got);
+}
+
+CASE(control_messages_are_checked) {
+    uint16_t port;
+    int fd = udp_socket(&port);
+    struct sockaddr_in to = loopback(port);
+    struct { int level, type, value; } bad[] = {
+        {IPPROTO_IP, IP_TTL, 0}, {IPPROTO_IP, IP_TTL, 256}, {IPPROTO_IP, IP_TTL, -1}, {IPPROTO_IP, IP_TOS, 256},
+        {IPPROTO_IP, 199, 1},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char sent[64];
+        put_control(sent, bad[i].level, bad[i].type, bad[i].value);
+        struct iovec vector = {"x", 1};
+        struct msghdr message = {.msg_name = &to,
+                                 .msg_namelen = sizeof to,
+                                 .msg_iov = &vector,
+                                 .msg_iovlen = 1,
+                                 .msg_control = sent,
+                                 .msg_controllen = CMSG_SPACE(sizeof(int))};
+        FAILS(sendmsg(fd, &message, 0), EINVAL);
+    }
+}
+
 CASE(receive_timeout) {
     uint16_t port;
     int fd = udp_socket(&port);

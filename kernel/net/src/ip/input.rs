@@ -19,6 +19,8 @@ pub(crate) struct IpMeta<'a> {
     pub(crate) destination: Address,
     pub(crate) protocol: u8,
     pub(crate) ttl: u8,
+    /// Type of service, or traffic class.
+    pub(crate) tos: u8,
     /// Bytes of IP header that lie in front of the buffer's data. 0 after reassembly.
     pub(crate) header_len: usize,
     /// The transport checksum needs no check.
@@ -61,6 +63,7 @@ impl NetStack {
             destination: Address::from_v4(header.destination),
             protocol: header.protocol,
             ttl: header.ttl,
+            tos: header.tos,
             header_len: header.header_len,
             checksum_valid,
         };
@@ -105,6 +108,7 @@ impl NetStack {
             destination: Address::from_v6(header.destination),
             protocol: upper.protocol,
             ttl: header.hop_limit,
+            tos: header.traffic_class,
             header_len,
             checksum_valid,
         };

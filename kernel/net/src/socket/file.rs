@@ -19,6 +19,7 @@ use super::linux::{
     MSG_TRUNC, SCM_CREDENTIALS, SOCK_DGRAM, SOCK_MAX, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM,
     SOL_SOCKET,
 };
+use super::packet_control;
 use crate::address::Endpoint;
 use crate::link::PacketSocket;
 use crate::netlink::NetlinkSocket;
@@ -315,7 +316,8 @@ impl SocketFile {
                     None | Some(SocketAddress::Unspecified) => None,
                     Some(to) => Some(to.endpoint(socket.v6)?),
                 };
-                socket.send(&self.stack, src, to, now)
+                let how = packet_control::wanted(&request.control, socket.v6, &self.stack)?;
+                socket.send(&self.stack, src, to, &how, now)
             }
             Kind::Unix(socket) => {
                 let to = request.to.map(SocketAddress::unix).transpose()?;
@@ -369,7 +371,7 @@ impl SocketFile {
                     count: if whole { got.len } else { got.copied },
                     from: Some(SocketAddress::from_endpoint(got.source, socket.v6)),
                     flags: if cut { MSG_TRUNC } else { 0 },
-                    control: self.packet_info(&got),
+                    control: self.told_of(&got),
                 })
             }
             Kind::Unix(socket) => {

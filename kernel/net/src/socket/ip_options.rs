@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of the levels `SOL_IP` and `SOL_IPV6` (`ip(7)`, `ipv6(7)`).
 
-use alloc::vec::Vec;
-
 use coracle_abi::convert::usize_from_u32;
 use coracle_abi::raw::net as n;
 use coracle_core::{Errno, Result};
 
-use super::ControlMessage;
 use super::file::{Kind, SocketFile};
-use super::linux::{SOL_IP, SOL_IPV6};
 use super::options::{give_int, int, int_or_byte};
 use crate::address::Address;
-use crate::udp::UdpReceived;
 
 impl SocketFile {
     pub(super) fn set_ip_option(&self, name: u32, value: &[u8]) -> Result<()> {
@@ -51,6 +46,14 @@ impl SocketFile {
             n::IP_PKTINFO => {
                 let on = int_or_byte(value)? != 0;
                 self.change(|_| {}, |o| o.packet_info = on)
+            }
+            n::IP_RECVTTL => {
+                let on = int_or_byte(value)? != 0;
+                self.change(|_| {}, |o| o.receive_ttl = on)
+            }
+            n::IP_RECVTOS => {
+                let on = int_or_byte(value)? != 0;
+                self.change(|_| {}, |o| o.receive_tos = on)
             }
             n::IP_ADD_MEMBERSHIP | n::IP_DROP_MEMBERSHIP => {
                 self.change_v4_group(value, name == n::IP_ADD_MEMBERSHIP)
@@ -114,6 +117,14 @@ impl SocketFile {
                 let on = int(value)? != 0;
                 self.change(|_| {}, |o| o.packet_info = on)
             }
+            n::IPV6_RECVHOPLIMIT => {
+                let on = int(value)? != 0;
+                self.change(|_| {}, |o| o.receive_ttl = on)
+            }
+            n::IPV6_RECVTCLASS => {
+                let on = int(value)? != 0;
+                self.change(|_| {}, |o| o.receive_tos = on)
+            }
             n::IPV6_ADD_MEMBERSHIP | n::IPV6_DROP_MEMBERSHIP => {
                 let bytes: &[u8; 20] = value.first_chunk().ok_or(Errno::EINVAL)?;
                 let mut octets = [0; 16];
@@ -159,6 +170,14 @@ impl SocketFile {
                 usize::from(group_loop)
             }
             (false, n::IP_PKTINFO) | (true, n::IPV6_RECVPKTINFO) => usize::from(info),
+            (false, n::IP_RECVTTL) | (true, n::IPV6_RECVHOPLIMIT) => match &self.kind {
+                Kind::Udp(socket) => socket.options(|o| usize::from(o.receive_ttl)),
+                _ => 0,
+            },
+            (false, n::IP_RECVTOS) | (true, n::IPV6_RECVTCLASS) => match &self.kind {
+                Kind::Udp(socket) => socket.options(|o| usize::from(o.receive_tos)),
+                _ => 0,
+            },
             (true, n::IPV6_V6ONLY) => usize::from(only),
             (false, n::IP_MTU_DISCOVER) | (true, n::IPV6_MTU_DISCOVER) => {
                 let strict = match &self.kind {
@@ -240,30 +259,5 @@ impl SocketFile {
             self.stack.leave_group(group, place, now);
         }
         Ok(())
-    }
-
-    /// The control message that `IP_PKTINFO` and `IPV6_RECVPKTINFO` ask for.
-    pub(super) fn packet_info(&self, got: &UdpReceived) -> Vec<ControlMessage> {
-        let Kind::Udp(socket) = &self.kind else {
-            return Vec::new();
-        };
-        if !socket.options(|o| o.packet_info) {
-            return Vec::new();
-        }
-        let index = i32::try_from(got.interface + 1).unwrap_or(0).to_ne_bytes();
-        let (level, kind, data) = match got.destination.v4() {
-            Some(v4) if !socket.v6 => {
-                let mut data = index.to_vec();
-                data.extend(v4.octets()); // ipi_spec_dst
-                data.extend(v4.octets()); // ipi_addr
-                (SOL_IP, n::IP_PKTINFO, data)
-            }
-            _ => {
-                let mut data = got.destination.v6().octets().to_vec();
-                data.extend(index);
-                (SOL_IPV6, n::IPV6_PKTINFO, data)
-            }
-        };
-        alloc::vec![ControlMessage::Other { level, kind, data }]
     }
 }

@@ -7,6 +7,7 @@ mod ioctl;
 mod ip_options;
 pub mod linux;
 mod options;
+mod packet_control;
 mod tcp_options;
 
 pub use address::{EncodedAddress, SocketAddress, UnixAddress};

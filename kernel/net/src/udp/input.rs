@@ -73,6 +73,8 @@ impl NetStack {
             source,
             destination: meta.destination,
             interface: meta.interface.index,
+            ttl: meta.ttl,
+            tos: meta.tos,
         };
         if socket.deliver(datagram) {
             self.counters.udp_received.bump();

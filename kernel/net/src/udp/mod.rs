@@ -10,7 +10,7 @@ use crate::address::Address;
 use crate::map::HashKey;
 use crate::ports::PortTable;
 
-pub(crate) use socket::{UdpReceived, UdpSocket};
+pub(crate) use socket::{UdpReceived, UdpSend, UdpSocket};
 
 /// UDP sockets by port.
 pub(crate) struct UdpTables {
@@ -43,6 +43,10 @@ pub(crate) struct UdpOptions {
     pub(crate) dont_fragment: bool,
     /// `IP_PKTINFO` and `IPV6_RECVPKTINFO`.
     pub(crate) packet_info: bool,
+    /// `IP_RECVTTL` and `IPV6_RECVHOPLIMIT`.
+    pub(crate) receive_ttl: bool,
+    /// `IP_RECVTOS` and `IPV6_RECVTCLASS`.
+    pub(crate) receive_tos: bool,
     /// Groups joined, each on an interface.
     pub(crate) groups: Vec<(Address, usize)>,
 }
@@ -63,6 +67,8 @@ impl Default for UdpOptions {
             tos: 0,
             dont_fragment: false,
             packet_info: false,
+            receive_ttl: false,
+            receive_tos: false,
             groups: Vec::new(),
         }
     }

@@ -33,6 +33,8 @@ pub(crate) struct Datagram {
     pub(crate) destination: Address,
     /// Index of the interface it came in by, from 0.
     pub(crate) interface: usize,
+    pub(crate) ttl: u8,
+    pub(crate) tos: u8,
 }
 
 impl Datagram {
@@ -75,6 +77,24 @@ pub(crate) struct UdpReceived {
     pub(crate) source: Endpoint,
     pub(crate) destination: Address,
     pub(crate) interface: usize,
+    pub(crate) ttl: u8,
+    pub(crate) tos: u8,
+}
+
+/// What one datagram is to have instead of what the socket's options and the route say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UdpSend {
+    pub(crate) ttl: Option<u8>,
+    pub(crate) tos: Option<u8>,
+    pub(crate) source: Option<Address>,
+    /// Index of the interface, from 0.
+    pub(crate) interface: Option<usize>,
+}
+
+impl UdpSend {
+    fn has_own_path(&self) -> bool {
+        self.source.is_some() || self.interface.is_some()
+    }
 }
 
 /// The unspecified address of a family.
@@ -174,6 +194,7 @@ impl UdpSocket {
         stack: &NetStack,
         src: &mut IoSrc<'_>,
         to: Option<Endpoint>,
+        how: &UdpSend,
         now: u64,
     ) -> Result<usize> {
         let len = src.remaining();
@@ -211,24 +232,27 @@ impl UdpSocket {
         if stack.is_broadcast(address) && !options.broadcast {
             return Err(Errno::EACCES);
         }
-        let ttl = if address.is_multicast() {
+        let ttl = how.ttl.unwrap_or(if address.is_multicast() {
             options.multicast_ttl
         } else {
             options.ttl
-        };
-        let (tos, dont_fragment) = (options.tos, options.dont_fragment);
+        });
+        let tos = how.tos.unwrap_or(options.tos);
+        let dont_fragment = options.dont_fragment;
         let out = options.multicast_interface;
-        let cached = inner.path.take().filter(|(to, _)| *to == address);
-        let mut path = match cached {
+        let out = how.interface.or(out.filter(|_| address.is_multicast()));
+        let source = how.source.or(Some(inner.local.address));
+        let usual = !how.has_own_path();
+        let cached = if usual { inner.path.take() } else { None };
+        let mut path = match cached.filter(|(to, _)| *to == address) {
             Some((_, path)) => path,
-            None => {
-                let out = out.filter(|_| address.is_multicast());
-                stack.route(address, Some(inner.local.address), out)?
-            }
+            None => stack.route(address, source, out)?,
         };
         let ip_len = if address.is_v4() { 20 } else { 40 };
         if dont_fragment && ip_len + udp::HEADER + len > path.interface.mtu {
-            inner.path = Some((address, path));
+            if usual {
+                inner.path = Some((address, path));
+            }
             src.rewind(start);
             return Err(Errno::EMSGSIZE);
         }
@@ -252,7 +276,9 @@ impl UdpSocket {
             stack.loop_back_copy(&path, &packet, header, now);
         }
         stack.send_ip(&mut path, packet, header, now);
-        inner.path = Some((address, path));
+        if usual {
+            inner.path = Some((address, path));
+        }
         stack.counters.udp_sent.bump();
         Ok(len)
     }
@@ -271,6 +297,8 @@ impl UdpSocket {
                     source: inner.local,
                     destination: inner.local.address,
                     interface: 0,
+                    ttl: 0,
+                    tos: 0,
                 });
             }
             return Err(Errno::EAGAIN);
@@ -286,6 +314,8 @@ impl UdpSocket {
             source: first.source,
             destination: first.destination,
             interface: first.interface,
+            ttl: first.ttl,
+            tos: first.tos,
         };
         if !peek {
             let taken = inner.queue.pop_front();
