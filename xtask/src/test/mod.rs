@@ -129,8 +129,11 @@ fn check(report: &mut Report) -> Result<()> {
     })?;
     report.step("format and lints: Python", || {
         let ruff = setup::python()?.join("ruff");
-        sh_step(sh::cmd(&ruff, ["format", "--quiet", "--diff"]).current_dir(todo_python()))?;
-        sh_step(sh::cmd(&ruff, ["check", "--quiet"]).current_dir(todo_python()))
+        for folder in [todo_python(), paths::in_root("tests/programs/python")] {
+            sh_step(sh::cmd(&ruff, ["format", "--quiet", "--diff"]).current_dir(&folder))?;
+            sh_step(sh::cmd(&ruff, ["check", "--quiet"]).current_dir(&folder))?;
+        }
+        Ok(())
     })?;
     report.step("format: Java", || mvn(&["spotless:check"]))?;
     Ok(())
