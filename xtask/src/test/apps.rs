@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Known servers from their images, unmodified: each boots, answers, and stops with its exit code.
+//! Known programs from their images, unmodified: servers boot, answer, and stop with their exit code; others check
+//! themselves and end.
 
 mod nginx;
+mod python;
 mod redis;
 
 use std::io::{Read, Write};
@@ -15,10 +17,13 @@ use super::guest::{Detached, Guests};
 use super::report::Report;
 use crate::apps;
 use crate::demo::probe::{self, Ready};
-use crate::images;
+use crate::{images, sh};
 
 /// The most a boot to the first answer may take on a busy machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
+
+/// The most a program may take to its end.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(180);
 
 /// The most an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
@@ -37,6 +42,19 @@ struct Server {
     test: fn(&Running<'_>) -> Result<()>,
 }
 
+/// A program that checks itself and ends with 0.
+struct Program {
+    name: &'static str,
+    /// The recipe in `images/`.
+    image: &'static str,
+    /// Program and arguments.
+    command: &'static [&'static str],
+    /// Flags of `coracle run`.
+    flags: &'static [&'static str],
+    /// Must be in its output.
+    says: &'static str,
+}
+
 /// A server that has answered.
 struct Running<'a> {
     guest: &'a Detached<'a>,
@@ -45,14 +63,21 @@ struct Running<'a> {
 
 /// Runs those whose names contain one of `only`, or all.
 pub(super) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
     let servers: Vec<&Server> = redis::SERVERS
         .iter()
         .chain(nginx::SERVERS)
-        .filter(|server| only.is_empty() || only.iter().any(|part| server.name.contains(part)))
+        .chain(python::SERVERS)
+        .filter(|server| wanted(server.name))
         .collect();
     let guests = Guests::new()?;
     for server in servers {
         report.step(&format!("apps {}", server.name), || judge(&guests, server))?;
+    }
+    for program in python::PROGRAMS.iter().filter(|p| wanted(p.name)) {
+        report.step(&format!("apps {}", program.name), || {
+            ends_well(&guests, program)
+        })?;
     }
     Ok(())
 }
@@ -65,8 +90,13 @@ fn judge(guests: &Guests, server: &Server) -> Result<()> {
         .local_addr()?
         .port();
     let publish = format!("127.0.0.1:{port}:{}", server.port);
-    let flags = ["-m", "256M", "-p", &publish];
-    let flags: Vec<&str> = flags.iter().chain(server.flags).copied().collect();
+    let memory: &[&str] = if server.flags.contains(&"-m") {
+        &[]
+    } else {
+        &["-m", "256M"]
+    };
+    let flags = ["-p", &publish];
+    let flags: Vec<&str> = [memory, &flags, server.flags].concat();
     let guest = guests.detached(&flags, &root, server.command)?;
     let address = (Ipv4Addr::LOCALHOST, port).into();
     guest.explain(|| {
@@ -82,6 +112,22 @@ fn judge(guests: &Guests, server: &Server) -> Result<()> {
             how => bail!("stopped, it ended with {how:?}"),
         }
     })
+}
+
+/// Runs the program to its end.
+fn ends_well(guests: &Guests, program: &Program) -> Result<()> {
+    images::run(&[program.image])?;
+    let mut command = guests.coracle(&["run", "--rm", "--accel", guests.accel.name()])?;
+    command
+        .args(["--network", "none"])
+        .args(program.flags)
+        .arg(apps::root_folder(program.image)?)
+        .args(program.command);
+    let result = sh::output_within(&mut command, PROGRAM_LIMIT)?;
+    if !result.success() || !result.stdout.contains(program.says) {
+        bail!("{}{}", result.stdout, result.stderr);
+    }
+    Ok(())
 }
 
 /// A connection that answers within a bounded time.
