@@ -14,7 +14,6 @@ bind = [f"0.0.0.0:{os.environ.get('PORT', '8080')}"]
 workers = 1
 worker_class = "gthread"
 threads = 4
-worker_tmp_dir = "/dev/shm"
 
 
 def pre_fork(_server, worker):
