@@ -86,6 +86,12 @@ static void exchange(void) {
     close(first);
     must(flock(second, LOCK_EX | LOCK_NB) == 0, "closing unlocks");
     must(rmdir("made") == -1 && errno == ENOTEMPTY, "rmdir of a full directory");
+
+    // What is still mapped when the program ends is written then.
+    fd = open("made/file", O_RDWR);
+    mapped = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    must(mapped != MAP_FAILED && strcmp(mapped + 6000, "later") == 0, "another mapping");
+    strcpy(mapped + 7000, "at the end");
 }
 
 static void append(const char *name) {

@@ -103,6 +103,7 @@ fn exchange(guests: &Guests, folder: &Folder) -> Result<()> {
             || at(0, 6) != Some(b"ab2XY5")
             || at(5000, 6) != Some(b"mapped")
             || at(6000, 5) != Some(b"later")
+            || at(7000, 10) != Some(b"at the end")
         {
             bail!("{machine}: made/file is not what the guest wrote");
         }

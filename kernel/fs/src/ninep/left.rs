@@ -26,9 +26,14 @@ pub(super) fn remember(file: &Weak<Opened>) {
     }
 }
 
+/// Whether a file has such a page.
+pub(super) fn is_any() -> bool {
+    COUNT.load(Ordering::Acquire) > 0
+}
+
 /// Writes back what mappings wrote: of files that nobody uses any more, or of `all`. Sleeps.
 pub fn write_back(all: bool) {
-    if COUNT.load(Ordering::Acquire) == 0 {
+    if !is_any() {
         return;
     }
     let is_unused = |file: &Arc<Opened>| Arc::strong_count(file) == 1;

@@ -103,6 +103,11 @@ impl FileSystem for NinepFs {
         Ok(())
     }
 
+    /// When the program ends there is something to do only if mappings are left.
+    fn is_persistent(&self) -> bool {
+        left::is_any()
+    }
+
     fn status(&self) -> FsStatus {
         // As on Linux the host's own file system shows through.
         let Ok(sizes) = self.fid.client().status(&self.fid) else {
@@ -148,5 +153,9 @@ impl FileSystem for OneFile {
 
     fn sync(&self) -> Result<()> {
         self.fs.sync()
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.fs.is_persistent()
     }
 }
