@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Positions, sizes and device requests: lseek(2), ioctl(2), ftruncate(2), fallocate(2), fsync(2).
 
-use coracle_abi::convert::usize_from;
+use coracle_abi::PAGE_SIZE;
+use coracle_abi::convert::{u64_from, usize_from};
 use coracle_abi::raw::{general as g, ioctl as io};
+use coracle_core::file::OpenFile;
 use coracle_core::user::UserIn;
 use coracle_core::{Errno, Result};
 use coracle_fs::pipe::PipeEnd;
@@ -158,24 +160,47 @@ pub(crate) fn sync() -> Result<usize> {
     Ok(0)
 }
 
-/// `posix_fadvise(2)`: all content is in memory, so advice has no effect.
-pub(crate) fn fadvise64(fd: Fd, _offset: i64, len: i64, advice: u32) -> Result<usize> {
+/// `posix_fadvise(2)`: `POSIX_FADV_WILLNEED` reads; the page cache needs no other advice.
+pub(crate) fn fadvise64(fd: Fd, offset: i64, len: i64, advice: u32) -> Result<usize> {
     let open = process().file(fd)?;
     if open.downcast::<PipeEnd>().is_some() {
         return Err(Errno::ESPIPE);
     }
-    if len < 0 || advice > g::POSIX_FADV_NOREUSE {
+    let (Ok(len), true) = (u64::try_from(len), advice <= g::POSIX_FADV_NOREUSE) else {
         return Err(Errno::EINVAL);
+    };
+    if advice == g::POSIX_FADV_WILLNEED && is_regular(&open) && open.check_readable().is_ok() {
+        let len = if len == 0 { u64::MAX } else { len };
+        fetch_ahead(&open, u64::try_from(offset).unwrap_or(0), len);
     }
     Ok(0)
 }
 
-/// `readahead(2)`: content is in memory already.
-pub(crate) fn readahead(fd: Fd, _offset: i64, _count: usize) -> Result<usize> {
+/// `readahead(2)`
+pub(crate) fn readahead(fd: Fd, offset: i64, count: usize) -> Result<usize> {
     let open = process().file(fd)?;
     open.check_readable()?;
     if !is_regular(&open) {
         return Err(Errno::EINVAL);
     }
+    if let Ok(offset) = u64::try_from(offset) {
+        fetch_ahead(&open, offset, u64_from(count));
+    }
     Ok(0)
+}
+
+/// Most bytes that advice brings into memory at once, so that it cannot drive out all else.
+const AHEAD_MAX: u64 = 2 << 20;
+
+/// Brings pages into memory that are not there. Errors are seen by who reads them.
+fn fetch_ahead(open: &OpenFile, offset: u64, len: u64) {
+    let page = u64_from(PAGE_SIZE);
+    let end = offset.saturating_add(len.min(AHEAD_MAX)).div_ceil(page);
+    for index in offset / page..end {
+        match open.file().page(index, false) {
+            Err(Errno::EAGAIN) if open.file().fetch(index, false).is_ok() => {}
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
 }
