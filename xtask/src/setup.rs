@@ -47,6 +47,15 @@ const TOOLS: &[Tool] = &[
         program: "ip",
         package: "iproute2",
     },
+    // With podman, tests of images have something to compare with; it runs containers by runc.
+    Tool {
+        program: "podman",
+        package: "podman",
+    },
+    Tool {
+        program: "runc",
+        package: "runc",
+    },
     Tool {
         program: "mmdebstrap",
         package: "mmdebstrap",

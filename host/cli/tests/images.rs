@@ -616,3 +616,93 @@ fn from_scratch_without_other_tools() {
     run(&world, &["build", "-q", "-t", "bad", "nowhere"])
         .fails(125, &["nowhere", "no such folder"]);
 }
+
+/// Images that podman built, saved in both of its formats, and found in its storage.
+#[test]
+fn what_podman_has() {
+    let world = World::new();
+    fs::create_dir(world.path("context")).unwrap();
+    fs::write(world.path("context/app"), elf::program()).unwrap();
+    fs::write(
+        world.path("context/Containerfile"),
+        "FROM scratch\nCOPY --chmod=755 app /app\nCOPY app /gone/app\nENV A=b\nUSER 5:6\nENTRYPOINT [\"/app\"]\n",
+    )
+    .unwrap();
+    // A storage of its own, for podman and for us when we ask it.
+    let settings = format!(
+        "[storage]\ndriver = \"vfs\"\nrunroot = \"{}\"\ngraphroot = \"{}\"\n",
+        world.path("run").display(),
+        world.path("graph").display()
+    );
+    fs::write(world.path("storage.conf"), settings).unwrap();
+    let with_podman = |command: &mut Command| {
+        command
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("CONTAINERS_STORAGE_CONF", world.path("storage.conf"))
+            .env("BUILDAH_ISOLATION", "chroot")
+            .current_dir(world.path("."))
+            .output()
+    };
+    let podman = |args: &[&str]| {
+        with_podman(
+            Command::new("podman")
+                .args(["--runtime", "runc"])
+                .args(args),
+        )
+    };
+    match podman(&[
+        "build",
+        "--isolation",
+        "chroot",
+        "-q",
+        "-t",
+        "made",
+        "context",
+    ]) {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            return eprintln!(
+                "SKIPPED: podman: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Err(error) => return eprintln!("SKIPPED: podman: {error}"),
+    }
+    for format in ["oci-archive", "docker-archive", "oci-dir"] {
+        let saved = podman(&[
+            "save",
+            "-q",
+            "--format",
+            format,
+            "-o",
+            format,
+            "localhost/made",
+        ]);
+        assert!(saved.unwrap().status.success(), "{format}");
+        let process = &config(&world, &[&format!("./{format}")])["process"];
+        assert_eq!(process["args"], serde_json::json!(["/app"]), "{format}");
+        assert_eq!(process["user"], serde_json::json!({"uid": 5, "gid": 6}));
+    }
+    // From its storage: once, and again when it changed.
+    let from_storage = || {
+        let mut command = coracle(&world, &["run", "--rm", "--network", "none", "made"]);
+        let done = Done::from(with_podman(command.env("BEHAVIOUR", "exit")).unwrap());
+        assert_eq!(done.code, 0, "{done:?}");
+        done.stderr.contains("Copying made from podman")
+    };
+    assert!(from_storage());
+    assert!(!from_storage());
+    let text = "FROM scratch\nCOPY --chmod=755 app /app\nENV A=c\nENTRYPOINT [\"/app\"]\n";
+    fs::write(world.path("context/Containerfile"), text).unwrap();
+    let built = podman(&[
+        "build",
+        "--isolation",
+        "chroot",
+        "-q",
+        "-t",
+        "made",
+        "context",
+    ]);
+    assert!(built.unwrap().status.success());
+    assert!(from_storage());
+}
