@@ -243,6 +243,39 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_the_trace_are_understood() {
+        let call: Event = serde_json::from_str(
+            r#"{"event":"call","t_ns":7,"tid":2,"thread":"w\"x","call":"openat","arguments":"path=\"/x\"","result":"ENOENT","took_ns":9,"path":"/x"}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            call,
+            Event::Call {
+                t_ns: 7,
+                took_ns: Some(9),
+                tid: 2,
+                thread: "w\"x".into(),
+                call: "openat".into(),
+                arguments: "path=\"/x\"".into(),
+                result: "ENOENT".into(),
+                path: Some("/x".into()),
+            }
+        );
+        let all = r#"{"event":"count","call":"read","calls":3,"errors":1,"ns":5}"#;
+        assert!(matches!(
+            serde_json::from_str(all).unwrap(),
+            Event::Count {
+                calls: 3,
+                errors: 1,
+                ns: 5,
+                ..
+            }
+        ));
+        let traced: Event = serde_json::from_str(r#"{"event":"traced"}"#).unwrap();
+        assert_eq!(traced, Event::Traced);
+    }
+
+    #[test]
     fn ops_are_written_as_the_decision_says() {
         assert_eq!(
             Op::Signal { number: 15 }.line(),
@@ -252,6 +285,14 @@ mod tests {
             Op::Signal { number: 2 },
             Op::Counters,
             Op::Eof { bytes: 1 << 40 },
+            Op::Trace { show: Show::Calls },
+            Op::Trace { show: Show::Counts },
+            Op::Trace {
+                show: Show::Missing,
+            },
+            Op::Trace {
+                show: Show::Nothing,
+            },
             Op::Kill,
         ] {
             assert_eq!(serde_json::from_slice::<Op>(&op.line()).unwrap(), op);

@@ -86,7 +86,11 @@ macro_rules! for_each_syscall {
             memfd_create => fd::memfd_create(name: User, flags: u32) Partial "no huge pages";
             sendfile => fd::sendfile(out: Fd, input: Fd, offset: User, count: usize) Full "";
             copy_file_range => fd::copy_file_range(input: Fd, offset_in: User, out: Fd, offset_out: User, len: usize, flags: u32) Full "";
+            splice => fd::splice(input: Fd, offset_in: User, out: Fd, offset_out: User, len: usize, flags: u32) Full "";
+            tee => fd::tee(input: Fd, out: Fd, len: usize, flags: u32) Full "";
+            vmsplice => fd::vmsplice(fd: Fd, iov: User, count: usize, flags: u32) Full "";
             fsync => fd::fsync(fd: Fd) Full "";
+            sync_file_range => fd::sync_file_range(fd: Fd, offset: i64, len: i64, flags: u32) Full "";
             fdatasync => fd::fdatasync(fd: Fd) Full "";
             sync => fd::sync() Full "";
             syncfs => fd::syncfs(fd: Fd) Full "";

@@ -35,6 +35,10 @@ pub struct Pipe {
 
 struct State {
     ring: ByteRing,
+    /// Somebody has borrowed the bytes in front.
+    is_lent: bool,
+    /// Room that is kept for bytes on their way.
+    reserved: usize,
     readers: u32,
     writers: u32,
     /// How often a writer or reader came, so that a named pipe's first end can wait for the other.
@@ -44,7 +48,12 @@ struct State {
 
 impl State {
     fn can_write(&self) -> bool {
-        self.ring.free() >= PIPE_BUF
+        self.room() >= PIPE_BUF
+    }
+
+    /// Bytes that can be written.
+    fn room(&self) -> usize {
+        self.ring.free().saturating_sub(self.reserved)
     }
 }
 
@@ -59,6 +68,8 @@ impl Pipe {
             created_ns: time::wall(),
             state: SpinLock::new(State {
                 ring: ByteRing::new(DEFAULT_CAPACITY),
+                is_lent: false,
+                reserved: 0,
                 readers: 0,
                 writers: 0,
                 writers_ever: 0,
@@ -166,7 +177,7 @@ impl PipeEnd {
         }
         let capacity = bytes.max(PIPE_BUF).next_power_of_two();
         let mut state = self.pipe.state.lock();
-        if state.ring.len() > capacity {
+        if state.ring.len() + state.reserved > capacity {
             return Err(Errno::EBUSY);
         }
         let could_write = state.can_write();
@@ -198,8 +209,8 @@ impl File for PipeEnd {
             return Ok(0);
         }
         let mut state = self.pipe.state.lock();
-        if state.ring.is_empty() {
-            return if state.writers == 0 {
+        if state.ring.is_empty() || state.is_lent {
+            return if state.writers == 0 && !state.is_lent {
                 Ok(0)
             } else {
                 Err(Errno::EAGAIN)
@@ -232,12 +243,12 @@ impl File for PipeEnd {
         if want == 0 {
             return Ok(0);
         }
-        let free = state.ring.free();
+        let free = state.room();
         if free == 0 || (want <= PIPE_BUF && free < want) {
             return Err(Errno::EAGAIN);
         }
         let before = src.done();
-        let (first, second) = state.ring.spare(want);
+        let (first, second) = state.ring.spare(want.min(free));
         let filled = first.len();
         let mut count = src.read(first)?;
         if count == filled && !second.is_empty() {
@@ -320,5 +331,6 @@ impl File for PipeEnd {
     }
 }
 
+mod splice;
 #[cfg(test)]
 mod tests;

@@ -46,7 +46,7 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
     dynamic::run(report, &guests, &folder()?, wanted)?;
     disk::run(report, &guests, &folder()?, wanted)?;
     folders::run(report, &guests, wanted)?;
-    let others: [(&str, Test); 8] = [
+    let others: [(&str, Test); 10] = [
         ("random numbers differ in each boot", random_differs),
         ("UDP echo", udp_echo),
         ("standard input ends", input_ends),
@@ -55,6 +55,8 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
             input_detached,
         ),
         ("trace", trace),
+        ("trace of a running guest", trace_running),
+        ("what a program wanted to start", wanted_to_start),
         ("stop reaches the application", stop),
         ("stop kills what ignores it", stop_ignored),
         ("kill ends a busy guest", kill_busy),
@@ -259,6 +261,55 @@ fn trace(guests: &Guests) -> Result<()> {
     ] {
         if !result.stderr.replace('\r', "").contains(line) {
             bail!("no line {line:?} in\n{}", result.stderr);
+        }
+    }
+    Ok(())
+}
+
+/// The trace is switched on and off while the guest runs, and each form shows what the program does.
+fn trace_running(guests: &Guests) -> Result<()> {
+    let root = program("start.root")?;
+    let guest = guests.detached(&["--network", "none"], &root, &["/bin/failing", "look"])?;
+    guest.explain(|| {
+        let says = |args: &[&str], wanted: &[&str]| {
+            let printed = guest.output(args)?;
+            match wanted.iter().find(|text| !printed.contains(*text)) {
+                Some(text) => bail!("{args:?}: no {text:?} in\n{printed}"),
+                None => Ok(()),
+            }
+        };
+        let call = "openat(dir=AT_FDCWD, path=\"/etc/no-such.conf\", flags=O_RDONLY|O_CLOEXEC";
+        // The first one waits until the program has been loaded, also on a slow machine.
+        says(&["trace", "-t", "3"], &[" failing ", call, "= ENOENT <0.0"])?;
+        says(
+            &["trace", "-t", "1", "-o", "json"],
+            &["\"call\":\"openat\"", "\"result\":\"ENOENT\""],
+        )?;
+        says(
+            &["trace", "-t", "1", "--summary"],
+            &["CALLS", "openat", "clock_nanosleep"],
+        )?;
+        says(
+            &["trace", "-t", "1", "--missing-files"],
+            &["/etc/no-such.conf", "openat", "failing"],
+        )?;
+        guest.output(&["kill"]).map(drop)
+    })
+}
+
+/// The command says what a program tried to start, and what to do instead.
+fn wanted_to_start(guests: &Guests) -> Result<()> {
+    let mut command = guests.coracle(&["run", "--rm", "--network", "none"])?;
+    command.args(["--accel", guests.accel.name()]);
+    command.arg(program("start.root")?).arg("/helper.sh");
+    let result = sh::output_within(&mut command, LIMIT)?;
+    for words in [
+        "/bin/sh (thread helper.sh) tried to start another process",
+        "it seems to want: failing 0 argument",
+        "as an instance of its own",
+    ] {
+        if !result.stderr.contains(words) {
+            bail!("no {words:?} in\n{}", result.stderr);
         }
     }
     Ok(())

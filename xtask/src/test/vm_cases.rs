@@ -73,7 +73,7 @@ const fn small(case: Case) -> Case {
 }
 
 /// Programs that end.
-pub(crate) const CASES: [Case; 39] = [
+pub(crate) const CASES: [Case; 45] = [
     case("exit code", ("crash", &["exit", "3"]), 3, "exit", &[]),
     case(
         "exit code from a thread",
@@ -131,6 +131,59 @@ pub(crate) const CASES: [Case; 39] = [
         &["SIGSEGV"],
     ),
     case("abort", ("crash", &["abort"]), 134, "signal", &["SIGABRT"]),
+    case(
+        "start script that ends in exec",
+        ("start.root", &["/start.sh", "failing", "7"]),
+        7,
+        "exit",
+        &["script: hello, 2 arguments", "failing 7"],
+    ),
+    case(
+        "start script that needs a child",
+        ("start.root", &["/helper.sh"]),
+        2,
+        "exit",
+        &["Cannot fork"],
+    ),
+    case(
+        "script whose interpreter only the guest can look for",
+        ("start.root", &["/missing.sh"]),
+        127,
+        "exec",
+        &["its interpreter bin/no-such-interpreter is not in the root file system"],
+    ),
+    case(
+        "fault in a shared library",
+        ("start.root", &["/bin/failing", "write", "worker"]),
+        139,
+        "signal",
+        &[
+            "thread 1 (worker): SIGSEGV for address 0xdead0010",
+            " library_writes_to+0x0 (/lib/libfault.so+0x",
+            " main+0x",
+            "(/bin/failing+0x",
+            "  rdi   00000000dead0010",
+            "  prctl = 0",
+        ],
+    ),
+    case(
+        "stack overflow in a shared library",
+        ("start.root", &["/bin/failing", "recurse"]),
+        139,
+        "signal",
+        &[
+            "the stack is full",
+            " library_recurses+0x",
+            "(/lib/libfault.so+0x",
+        ],
+    ),
+    case(
+        "abort called by a shared library",
+        ("start.root", &["/bin/failing", "abort"]),
+        134,
+        "signal",
+        &["SIGABRT", " library_aborts+0x", " abort+0x", "libc.so.6+0x"],
+    ),
     case(
         "raised signal",
         ("crash", &["raise", "10"]),

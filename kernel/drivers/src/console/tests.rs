@@ -167,6 +167,24 @@ fn a_full_port_says_so_and_wakes_the_writer() {
 }
 
 #[test]
+fn a_line_is_written_whole_or_not_at_all() {
+    let (transport, console, port) = single();
+    assert!(port.write_whole(b"first", 4096));
+    assert_eq!(taken(&transport, 1), b"first");
+    let long = [b'x'; 6000];
+    assert!(port.write_whole(&long, 4096));
+    assert!(!port.write_whole(&long, 6000), "room for others stays free");
+    assert!(port.write_whole(b"last", 4096));
+    assert_eq!(taken(&transport, 1).len(), 6000);
+    transport.device().raised = true;
+    console.on_interrupt();
+    assert_eq!(taken(&transport, 1), b"last");
+    let held = port.hold();
+    assert!(!port.write_whole(b"x", 0), "nobody waits for the port");
+    drop(held);
+}
+
+#[test]
 fn a_crash_report_does_not_wait_for_ever() {
     let (transport, console, port) = single();
     let held = port.hold();

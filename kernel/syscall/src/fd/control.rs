@@ -152,6 +152,23 @@ pub(crate) fn fdatasync(fd: Fd) -> Result<usize> {
     Ok(0)
 }
 
+/// `sync_file_range(2)`: writes the whole file out, which is more than is asked for.
+pub(crate) fn sync_file_range(fd: Fd, offset: i64, len: i64, flags: u32) -> Result<usize> {
+    let known =
+        g::SYNC_FILE_RANGE_WAIT_BEFORE | g::SYNC_FILE_RANGE_WRITE | g::SYNC_FILE_RANGE_WAIT_AFTER;
+    let open = process().file(fd)?;
+    if flags & !known != 0 || offset < 0 || len < 0 || offset.checked_add(len).is_none() {
+        return Err(Errno::EINVAL);
+    }
+    if !open.file().is_seekable() {
+        return Err(Errno::ESPIPE);
+    }
+    if flags & g::SYNC_FILE_RANGE_WAIT_AFTER != 0 {
+        open.file().sync_data()?;
+    }
+    Ok(0)
+}
+
 /// `sync(2)`: it has no way to tell of an error.
 pub(crate) fn sync() -> Result<usize> {
     for mount in process().vfs.mounts() {

@@ -8,12 +8,14 @@ mod epoll;
 mod fcntl;
 mod poll;
 mod select;
+mod splice;
 mod table;
 mod timer;
 pub(crate) mod transfer;
 
 pub(crate) use control::{
-    fadvise64, fallocate, fdatasync, fsync, ftruncate, ioctl, lseek, readahead, sync, syncfs,
+    fadvise64, fallocate, fdatasync, fsync, ftruncate, ioctl, lseek, readahead, sync,
+    sync_file_range, syncfs,
 };
 pub(crate) use copy::{copy_file_range, sendfile};
 pub(crate) use create::{
@@ -24,6 +26,7 @@ pub(crate) use epoll::{epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait};
 pub(crate) use fcntl::{fcntl, flock};
 pub(crate) use poll::{poll, ppoll};
 pub(crate) use select::{pselect6, select};
+pub(crate) use splice::{splice, tee, vmsplice};
 pub(crate) use table::{close, close_range, dup, dup2, dup3};
 pub(crate) use timer::{timerfd_gettime, timerfd_settime};
 pub(crate) use transfer::{

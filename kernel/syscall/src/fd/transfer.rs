@@ -150,7 +150,7 @@ pub(crate) fn write_step(
 }
 
 /// Reads from a file, waiting if it has to.
-fn read_from(open: &OpenFile, segments: &[Segment], nowait: bool) -> Result<usize> {
+pub(super) fn read_from(open: &OpenFile, segments: &[Segment], nowait: bool) -> Result<usize> {
     open.check_readable()?;
     let mut dst = IoDst::user(segments)?;
     let mut attempt = || read_step(&mut dst, |dst| open.read(dst));
@@ -161,7 +161,7 @@ fn read_from(open: &OpenFile, segments: &[Segment], nowait: bool) -> Result<usiz
 }
 
 /// Writes to a file, waiting until all is written if it has to. `SIGPIPE` goes with `EPIPE`.
-fn write_to(open: &OpenFile, segments: &[Segment], nowait: bool) -> Result<usize> {
+pub(super) fn write_to(open: &OpenFile, segments: &[Segment], nowait: bool) -> Result<usize> {
     open.check_writable()?;
     let mut src = IoSrc::user(segments)?;
     let result = write_all_of(open, &mut src, nowait, |src| open.write(src));

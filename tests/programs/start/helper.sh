@@ -1,0 +1,4 @@
+#!/bin/sh
+# Starts a helper, which a unikernel cannot.
+failing 0 argument
+echo "not reached"
