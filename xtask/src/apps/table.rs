@@ -140,6 +140,37 @@ pub(crate) const APPS: &[App] = &[
         boot_goal_s: None,
         loads: TODO_LOADS,
     },
+    App {
+        name: "todo-node",
+        image: "todo-node",
+        program: "/usr/local/bin/node",
+        arguments: &["/app/main.js"],
+        port: 8080,
+        ready: Ready::Http("/todos"),
+        boot_goal_s: None,
+        loads: COMPILED_TODO_LOADS,
+    },
+    App {
+        name: "todo-java",
+        image: "todo-java",
+        program: "/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
+        arguments: &["-jar", "/app/todo-java.jar"],
+        port: 8080,
+        ready: Ready::Http("/todos"),
+        boot_goal_s: None,
+        loads: COMPILED_TODO_LOADS,
+    },
+];
+
+/// The to-do service on a run-time that compiles what runs often: some loads before those that have a goal, so that it
+/// has done so.
+const COMPILED_TODO_LOADS: &[Load] = &[
+    wrk("GET /todos, first", "/todos", 10, None),
+    wrk("GET /todos, second", "/todos", 10, None),
+    wrk("GET /todos, third", "/todos", 10, None),
+    wrk("GET /todos, fourth", "/todos", 10, None),
+    wrk("GET /todos", "/todos", 1, Some(1.1)),
+    wrk("GET /todos", "/todos", 10, Some(1.1)),
 ];
 
 /// The to-do service in any language.

@@ -153,7 +153,7 @@ impl Linux {
                 "-M",
                 "microvm,isa-serial=off,auto-kernel-cmdline=off",
                 "-accel",
-                machine.accel.option(),
+                &machine.accel.option(machine.memory_mib),
             ])
             .args([
                 "-cpu",

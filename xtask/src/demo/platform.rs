@@ -37,12 +37,12 @@ impl Accel {
         }
     }
 
-    /// QEMU's option for the Linux VM. Its buffer of translated code is the largest that `coracle run` would give, so
-    /// that a whole Linux does not run out of it; `coracle run` sizes its own by the program.
-    pub(crate) fn option(self) -> &'static str {
+    /// QEMU's option for the Linux VM. Its buffer of translated code is the largest that `coracle run` would give a guest
+    /// with this memory, so that a whole Linux does not run out of it; `coracle run` sizes its own by the program.
+    pub(crate) fn option(self, memory_mib: u32) -> String {
         match self {
-            Accel::Kvm => "kvm",
-            Accel::Tcg => "tcg,tb-size=64",
+            Accel::Kvm => "kvm".to_owned(),
+            Accel::Tcg => format!("tcg,tb-size={}", (memory_mib / 4).clamp(64, 256)),
         }
     }
 

@@ -9,6 +9,7 @@ mod dynamic;
 mod folders;
 mod guest;
 mod report;
+mod runtimes;
 mod vm;
 mod vm_cases;
 
@@ -43,6 +44,7 @@ pub(crate) fn all() -> Result<()> {
     if report.step("build", || build::run(Flavour::Release))? {
         abi::run(&mut report, &[])?;
         vm::run(&mut report, &[])?;
+        runtimes::run(&mut report, &[])?;
         apps::run(&mut report, &[])?;
     }
     report.finish()
@@ -57,6 +59,7 @@ pub(crate) fn part(part: &str, only: &[&str]) -> Result<()> {
         ("abi", families) => abi::run(&mut report, families)?,
         ("vm", cases) => vm::run(&mut report, cases)?,
         ("apps", names) => apps::run(&mut report, names)?,
+        ("runtimes", names) => runtimes::run(&mut report, names)?,
         _ => bail!("unknown part of the tests: {part} {}", only.join(" ")),
     }
     report.finish()

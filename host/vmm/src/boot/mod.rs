@@ -109,7 +109,9 @@ pub fn prepare(spec: &mut Spec, rom: &Path) -> Result<(), BootError> {
             bundle_bytes,
         });
     }
-    spec.tcg_buffer_mib = tcg_buffer_mib(bundle_bytes, spec.cpus);
+    let roots = spec.disks.iter().filter(|disk| disk.read_only);
+    let root_bytes: u64 = roots.map(|disk| size(&disk.path)).sum::<Result<u64, _>>()?;
+    spec.tcg_buffer_mib = tcg_buffer_mib(bundle_bytes + root_bytes, memory_bytes, spec.cpus);
     let entry = kernel::pvh_entry(&spec.kernel)?;
     if !takes_parts(spec.machine, memory_bytes) {
         spec.boot = Boot::Firmware;
@@ -135,7 +137,11 @@ pub fn prepare(spec: &mut Spec, rom: &Path) -> Result<(), BootError> {
 /// What is translated stays until the buffer is full; then all goes and what is in use is translated again, which takes
 /// 0.2 s. A Go service of 6 MB under load has 11 MiB of translated code in use, besides 9 MiB it ran once at its start: a
 /// buffer of three times the program drops those once and keeps the VMM 6 MB smaller. Each vCPU fills a part of its own.
-fn tcg_buffer_mib(bundle_bytes: u64, cpus: u32) -> u64 {
-    let program = (3 * bundle_bytes).div_ceil(1 << 20).clamp(16, 64);
+///
+/// A run-time that compiles needs more than its files tell: a Java service filled 64 MiB five times before its first
+/// answer. Such programs get memory, so a guest with much of it may have up to a quarter of that.
+fn tcg_buffer_mib(program_bytes: u64, memory_bytes: u64, cpus: u32) -> u64 {
+    let most = (memory_bytes >> 22).clamp(64, 256);
+    let program = (3 * program_bytes).div_ceil(1 << 20).clamp(16, most);
     program + 4 * (u64::from(cpus) - 1)
 }
