@@ -17,7 +17,7 @@ use super::guest::{Detached, Guests};
 use super::report::Report;
 use crate::apps;
 use crate::demo::probe::{self, Ready};
-use crate::{images, sh};
+use crate::{images, paths, sh};
 
 /// The most a boot to the first answer may take on a busy machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
@@ -85,7 +85,7 @@ pub(super) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
 /// Boots the server, runs its test, and stops it; it must end with exit code 0.
 fn judge(guests: &Guests, server: &Server) -> Result<()> {
     images::run(&[server.image])?;
-    let root = apps::root_folder(server.image)?;
+    let archive = paths::build()?.join(format!("images/{}.tar", server.image));
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?
         .port();
@@ -95,9 +95,10 @@ fn judge(guests: &Guests, server: &Server) -> Result<()> {
     } else {
         &["-m", "256M"]
     };
-    let flags = ["-p", &publish];
+    // Without an entry point what follows the image is the whole command.
+    let flags = ["-p", &publish, "--entrypoint", ""];
     let flags: Vec<&str> = [memory, &flags, server.flags].concat();
-    let guest = guests.detached(&flags, &root, server.command)?;
+    let guest = guests.detached(&flags, &archive, server.command)?;
     let address = (Ipv4Addr::LOCALHOST, port).into();
     guest.explain(|| {
         let gone = || None;
