@@ -134,9 +134,10 @@ pub(crate) struct RunArgs {
     /// Machine type: microvm or q35
     #[arg(long)]
     pub(crate) machine: Option<String>,
-    /// Network: user, none or tap=NAME,ip=ADDRESS/PREFIX|dhcp[,gw=ADDRESS][,ip6=ADDRESS/PREFIX][,gw6=ADDRESS][,mac=MAC]
+    /// Network: user, none or tap=NAME,ip=ADDRESS/PREFIX|dhcp[,gw=ADDRESS][,ip6=ADDRESS/PREFIX][,gw6=ADDRESS][,mac=MAC];
+    /// again for a second interface (eth1), and so on
     #[arg(long)]
-    pub(crate) network: Option<String>,
+    pub(crate) network: Vec<String>,
     /// Print the VMM's command line instead of running it
     #[arg(long)]
     pub(crate) dry_run: bool,

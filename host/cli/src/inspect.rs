@@ -79,7 +79,7 @@ struct Security {
     /// What the kernel does in every guest.
     guest_kernel: [&'static str; 4],
     /// Interfaces of the guest.
-    network: String,
+    networks: Vec<String>,
     /// Host ports that lead into the guest.
     ports: Vec<String>,
 }
@@ -117,7 +117,12 @@ impl Security {
                 "guard pages below stacks",
                 "null page unmapped",
             ],
-            network: state.spec.network.to_string(),
+            networks: state
+                .spec
+                .networks
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             ports: state.spec.ports.iter().map(ToString::to_string).collect(),
         }
     }

@@ -51,9 +51,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
     let choice = settings
         .get(config::ACCEL, args.accel.as_deref())
         .parse(str::parse::<coracle_vmm::AccelChoice>)?;
-    let network = settings
-        .get(config::NETWORK, args.network.as_deref())
-        .parse(str::parse::<Network>)?;
+    let networks = networks(args, &settings)?;
     let ports = args
         .publish
         .iter()
@@ -61,8 +59,8 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         .collect::<Result<Vec<PortForward>, _>>()?;
 
     let volumes = volumes::volumes(&args.volume, &args.tmpfs, &args.mount)?;
-    let (mut bundle, origin) = bundle(args, &network)?;
-    network.check(&ports)?;
+    let (mut bundle, origin) = bundle(args, &networks)?;
+    coracle_vmm::network::check(&networks, &ports)?;
 
     let qemu = Qemu::find(settings.get(config::QEMU, None).path())?;
     let mut host = Host::load(&folders::cache()?);
@@ -99,7 +97,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         kernel,
         bundle: Vec::new(), // written later
         boot: Boot::Firmware,
-        network,
+        networks,
         ports,
         disks,
         shares,
@@ -139,7 +137,24 @@ struct Origin {
     stop_signal: Option<String>,
 }
 
-fn bundle(args: &RunArgs, network: &Network) -> Result<(Bundle, Origin), Failure> {
+/// One network for each interface. The first comes from flag, environment, file or default, as other settings do.
+fn networks(args: &RunArgs, settings: &Settings) -> Result<Vec<Network>, Failure> {
+    let first = args.network.first().map(String::as_str);
+    let first: Network = settings.get(config::NETWORK, first).parse(str::parse)?;
+    let mut networks = vec![first];
+    for text in args.network.iter().skip(1) {
+        networks.push(text.parse()?);
+    }
+    if networks.len() > 1 && networks.contains(&Network::None) {
+        return Err(Failure::new(
+            "--network none: there are others; give none alone",
+        ));
+    }
+    networks.retain(|network| *network != Network::None);
+    Ok(networks)
+}
+
+fn bundle(args: &RunArgs, networks: &[Network]) -> Result<(Bundle, Origin), Failure> {
     let lookup = Lookup {
         pull: args.pull,
         registry: &args.registry,
@@ -178,7 +193,7 @@ fn bundle(args: &RunArgs, network: &Network) -> Result<(Bundle, Origin), Failure
     });
     config.root.readonly = args.read_only;
     config.coracle.trace = args.trace;
-    config.coracle.network = network_config(network).into_iter().collect();
+    config.coracle.network = networks.iter().filter_map(network_config).collect();
     if let Some(name) = &args.name {
         config.hostname.clone_from(name);
     }

@@ -19,6 +19,8 @@ pub const CONTROL_PORT: &str = "org.coracle.control";
 const MMIO_BASE: u32 = 0xfeb0_0000;
 const MMIO_SIZE: u32 = 512;
 const MMIO_IRQ: u32 = 5;
+/// Places on the bus: random numbers, console, then network cards, disks, shares.
+const FIRST_NETWORK_SLOT: u32 = 2;
 /// How many there are.
 const MMIO_SLOTS: u32 = 8;
 
@@ -54,8 +56,8 @@ pub struct Spec {
     pub bundle: Vec<PathBuf>,
     /// How the two reach the guest.
     pub boot: Boot,
-    /// How the guest is connected.
-    pub network: Network,
+    /// How the guest is connected: one network for each interface, none of them [`Network::None`].
+    pub networks: Vec<Network>,
     /// Ports of the host that lead into the guest.
     pub ports: Vec<PortForward>,
     /// Disks, in the order in which the guest numbers them.
@@ -196,10 +198,14 @@ impl Spec {
         args.flag("-device").add(format!(
             "virtserialport,chardev=control,nr=1,name={CONTROL_PORT}"
         ));
-        if let Some(mac) = self.network.mac() {
-            args.flag("-netdev").add(self.netdev());
-            args.flag("-device")
-                .add(device("virtio-net", 2) + &format!(",netdev=net0,mac={mac}"));
+        for (number, network) in self.networks.iter().enumerate() {
+            if let Some(mac) = network.mac() {
+                args.flag("-netdev").add(self.netdev(network, number));
+                args.flag("-device").add(
+                    device("virtio-net", FIRST_NETWORK_SLOT + number_u32(number))
+                        + &format!(",netdev=net{number},mac={mac}"),
+                );
+            }
         }
         for (number, disk) in self.disks.iter().enumerate() {
             let file = format!("driver=raw,node-name=disk{number},file.driver=file,");
@@ -311,13 +317,13 @@ impl Spec {
         line.trim_start().to_owned()
     }
 
-    /// The place of the first disk on the bus, behind the network card if there is one.
+    /// The place of the first disk on the bus, behind the network cards.
     fn first_disk_slot(&self) -> u32 {
-        if self.network == Network::None { 2 } else { 3 }
+        FIRST_NETWORK_SLOT + number_u32(self.networks.len())
     }
 
-    fn netdev(&self) -> String {
-        match &self.network {
+    fn netdev(&self, network: &Network, number: usize) -> String {
+        match network {
             Network::Tap(tap) => {
                 // Zero-copy transmission by the host's kernel, where it offers that.
                 let vhost = self.accel == Accel::Kvm
@@ -328,13 +334,16 @@ impl Spec {
                         .is_ok();
                 let vhost = if vhost { ",vhost=on" } else { "" };
                 format!(
-                    "tap,id=net0,ifname={},script=no,downscript=no{vhost}",
+                    "tap,id=net{number},ifname={},script=no,downscript=no{vhost}",
                     tap.interface
                 )
             }
             Network::User | Network::None => {
-                let mut user = "user,id=net0".to_owned();
-                for port in &self.ports {
+                let mut user = format!("user,id=net{number}");
+                // The first user-mode network has the ports.
+                let first = self.networks.iter().position(|n| *n == Network::User);
+                let ports = self.ports.iter().filter(|_| first == Some(number));
+                for port in ports {
                     let protocol = match port.protocol {
                         Protocol::Tcp => "tcp",
                         Protocol::Udp => "udp",
@@ -449,7 +458,10 @@ mod tests {
             kernel: "/k".into(),
             bundle: vec!["/b".into()],
             boot: Boot::Firmware,
-            network: network.parse().unwrap(),
+            networks: match network {
+                "none" => Vec::new(),
+                network => vec![network.parse().unwrap()],
+            },
             ports: vec!["127.0.0.1:1:2".parse().unwrap(), "3:4/udp".parse().unwrap()],
             disks: Vec::new(),
             shares: Vec::new(),
@@ -522,6 +534,23 @@ mod tests {
     }
 
     #[test]
+    fn each_network_has_a_card() {
+        let mut two = spec(Machine::Microvm, "user");
+        let tap = "tap=t0,ip=10.0.0.2/24,mac=52:54:00:00:00:01";
+        two.networks.push(tap.parse().unwrap());
+        let line = line(&two);
+        for part in [
+            "-netdev user,id=net0,hostfwd=tcp:127.0.0.1:1-10.0.2.15:2,",
+            "-netdev tap,id=net1,ifname=t0,script=no,downscript=no -device",
+            "virtio-mmio-bus.2,netdev=net0,mac=",
+            "virtio-mmio-bus.3,netdev=net1,mac=52:54:00:00:00:01",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert_eq!(two.slots(), 4);
+    }
+
+    #[test]
     fn disks_follow_the_network_card() {
         let mut with_disks = spec(Machine::Microvm, "user");
         with_disks.disks = vec![
@@ -546,7 +575,7 @@ mod tests {
             assert!(line.contains(part), "{part} is not in {line}");
         }
         assert!(with_disks.whole_command_line().ends_with("0xfeb00800:9"));
-        with_disks.network = Network::None;
+        with_disks.networks.clear();
         assert!(with_disks.whole_command_line().ends_with("0xfeb00600:8"));
     }
 

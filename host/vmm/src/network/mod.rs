@@ -23,6 +23,9 @@ pub const USER_DNS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 /// The hardware address of a guest on the user-mode network, where no other guest can see it.
 const USER_MAC: &str = "52:54:00:12:34:56";
 
+/// Most interfaces of a guest besides loopback; the kernel has room for so many.
+const INTERFACES_MAX: usize = 7;
+
 /// How the guest is connected.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -49,6 +52,20 @@ pub enum NetworkError {
         text: String,
         /// What is wrong with it.
         what: String,
+    },
+    /// More than the kernel has room for.
+    #[error("--network: {count} interfaces; give at most {INTERFACES_MAX}")]
+    TooMany {
+        /// How many were asked for.
+        count: usize,
+    },
+    /// Two interfaces with one hardware address.
+    #[error(
+        "--network: two interfaces with the hardware address {mac}; give user once, and each TAP its own mac="
+    )]
+    MacTwice {
+        /// The address.
+        mac: String,
     },
     /// `-p` was not understood.
     #[error("-p {text}: {what}; use [ADDRESS:]HOSTPORT:GUESTPORT[/tcp|/udp]")]
@@ -158,29 +175,41 @@ impl Network {
             Self::None => None,
         }
     }
+}
 
-    /// Looks for everything that would fail at the start: ports in use, a TAP interface that is missing or not ours.
-    ///
-    /// # Errors
-    /// One variant of [`NetworkError`] for each.
-    pub fn check(&self, ports: &[PortForward]) -> Result<(), NetworkError> {
-        if let (false, Some(&forward)) = (matches!(self, Self::User), ports.first()) {
-            return Err(NetworkError::PortWithoutUser { forward });
+/// Looks for everything that would fail at the start: ports in use, a TAP interface that is missing or not ours, two
+/// interfaces with one address.
+///
+/// # Errors
+/// One variant of [`NetworkError`] for each.
+pub fn check(networks: &[Network], ports: &[PortForward]) -> Result<(), NetworkError> {
+    if let (false, Some(&forward)) = (networks.contains(&Network::User), ports.first()) {
+        return Err(NetworkError::PortWithoutUser { forward });
+    }
+    for (at, forward) in ports.iter().enumerate() {
+        let same =
+            |other: &PortForward| other.host == forward.host && other.protocol == forward.protocol;
+        if ports[..at].iter().any(same) {
+            return Err(NetworkError::PortTwice { forward: *forward });
         }
-        for (at, forward) in ports.iter().enumerate() {
-            let same = |other: &PortForward| {
-                other.host == forward.host && other.protocol == forward.protocol
-            };
-            if ports[..at].iter().any(same) {
-                return Err(NetworkError::PortTwice { forward: *forward });
-            }
-            forward.check()?;
+        forward.check()?;
+    }
+    if networks.len() > INTERFACES_MAX {
+        return Err(NetworkError::TooMany {
+            count: networks.len(),
+        });
+    }
+    for (at, network) in networks.iter().enumerate() {
+        if let Some(mac) = network.mac()
+            && networks[..at].iter().any(|other| other.mac() == Some(mac))
+        {
+            return Err(NetworkError::MacTwice { mac: mac.into() });
         }
-        match self {
-            Self::Tap(tap) => tap.check(),
-            Self::User | Self::None => Ok(()),
+        if let Network::Tap(tap) = network {
+            tap.check()?;
         }
     }
+    Ok(())
 }
 
 impl FromStr for Network {
@@ -265,18 +294,22 @@ mod tests {
         let port = socket.local_addr().unwrap().port();
         let forward: PortForward = format!("127.0.0.1:{port}:80").parse().unwrap();
         assert!(matches!(
-            Network::User.check(&[forward]),
+            check(&[Network::User], &[forward]),
             Err(NetworkError::PortInUse { .. })
         ));
         assert!(matches!(
-            Network::None.check(&[forward]),
+            check(&[], &[forward]),
             Err(NetworkError::PortWithoutUser { .. })
         ));
         drop(socket);
-        Network::User.check(&[forward]).unwrap();
+        check(&[Network::User], &[forward]).unwrap();
         assert!(matches!(
-            Network::User.check(&[forward, forward]),
+            check(&[Network::User], &[forward, forward]),
             Err(NetworkError::PortTwice { .. })
+        ));
+        assert!(matches!(
+            check(&[Network::User, Network::User], &[]),
+            Err(NetworkError::MacTwice { .. })
         ));
     }
 }
