@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -175,14 +175,7 @@ fn goes(guests: &Guests, folder: &Folder) -> Result<()> {
     let flags = ["--network", "none", "-v", &volume];
     let guest = guests.detached(&flags, &program()?, &["gone", "/v"])?;
     guest.explain(|| {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !guest.output(&["logs"])?.contains("waiting") {
-            sh::check_interrupt()?;
-            if Instant::now() > deadline {
-                bail!("not ready");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        guest.says("waiting", Duration::from_secs(20))?;
         fs::remove_dir_all(&folder.path)?;
         let code = guest.output(&["wait"])?;
         if code.trim() != "0" {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
@@ -182,9 +182,21 @@ impl Guests {
         program: &Path,
         args: &[&str],
     ) -> Result<Detached<'_>> {
+        self.detached_with(&[], flags, program, args)
+    }
+
+    /// The same with these variables in the environment of `coracle run`.
+    pub(crate) fn detached_with(
+        &self,
+        environment: &[(&str, &Path)],
+        flags: &[&str],
+        program: &Path,
+        args: &[&str],
+    ) -> Result<Detached<'_>> {
         let name = format!("t{}", self.count.fetch_add(1, Ordering::Relaxed));
         let mut command =
             self.coracle(&["run", "-d", "--name", &name, "--accel", self.accel.name()])?;
+        command.envs(environment.iter().copied());
         command.args(flags).arg(program).args(args);
         let guest = Detached { guests: self, name };
         sh::output(&mut command)?;
@@ -206,6 +218,27 @@ impl Detached<'_> {
             );
         }
         Ok(result.stdout)
+    }
+
+    /// Waits until the application has written `text`.
+    pub(crate) fn says(&self, text: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while !self.output(&["logs"])?.contains(text) {
+            sh::check_interrupt()?;
+            if let Some(exit) = self.ended() {
+                bail!("it ended and never said {text:?}: {exit}");
+            }
+            if Instant::now() > deadline {
+                bail!("it did not say {text:?} within {limit:?}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Process id of its VMM.
+    pub(crate) fn vmm(&self) -> Option<u64> {
+        self.guests.inspect(&self.name)?["vmm"]["pid"].as_u64()
     }
 
     /// How the guest ended, if it did.

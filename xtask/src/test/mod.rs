@@ -12,6 +12,7 @@ mod report;
 mod runtimes;
 mod vm;
 mod vm_cases;
+mod volumes;
 
 use std::path::PathBuf;
 use std::time::Duration;

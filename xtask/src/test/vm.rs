@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::guest::{Guests, Job, in_parallel};
 use super::report::Report;
 use super::vm_cases::{CASES, Case, SERVERS, Server};
-use super::{disk, dynamic, folders};
+use super::{disk, dynamic, folders, volumes};
 use crate::demo::load;
 use crate::demo::probe::{self, Ready};
 use crate::{paths, setup, sh};
@@ -46,6 +46,7 @@ pub(crate) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
     dynamic::run(report, &guests, &folder()?, wanted)?;
     disk::run(report, &guests, &folder()?, wanted)?;
     folders::run(report, &guests, wanted)?;
+    volumes::run(report, &guests, wanted)?;
     let others: [(&str, Test); 10] = [
         ("random numbers differ in each boot", random_differs),
         ("UDP echo", udp_echo),
@@ -358,14 +359,7 @@ fn kill_busy(guests: &Guests) -> Result<()> {
 fn ends_with(guests: &Guests, args: &[&str], ready: &str, how: &[&str], code: i32) -> Result<()> {
     let guest = guests.detached(&[], &program("crash")?, args)?;
     guest.explain(|| {
-        let deadline = Instant::now() + BOOT_LIMIT;
-        while !guest.output(&["logs"])?.contains(ready) {
-            sh::check_interrupt()?;
-            if Instant::now() > deadline {
-                bail!("it never said {ready:?}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        guest.says(ready, BOOT_LIMIT)?;
         guest.output(how)?;
         let ended = guest.output(&["wait"])?;
         let got: i32 = ended
