@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -185,22 +186,37 @@ fn goes(guests: &Guests, folder: &Folder) -> Result<()> {
     })
 }
 
-/// The ABI tests of files and names: what passes on Linux passes here, but for what the documentation says.
 fn abi(guests: &Guests, folder: &Folder) -> Result<()> {
+    abi_in(
+        || guests.coracle(&["run"]),
+        guests,
+        &folder.volume("/v"),
+        &LIMITS,
+    )
+}
+
+/// The ABI tests of files and names, in what `volume` (`-v`) puts at `/v`: what passes on Linux passes here, but for what
+/// the documentation says, `limits`. `run` makes the beginning of the command.
+pub(super) fn abi_in(
+    run: impl Fn() -> Result<Command>,
+    guests: &Guests,
+    volume: &str,
+    limits: &[&str],
+) -> Result<()> {
     let build = paths::created(paths::build()?.join("abi"))?;
     let source = paths::in_root("tests/abi");
     let target = format!("BUILD={}", build.display());
     sh::output(sh::cmd("make", ["-s", "-C"]).arg(&source).arg(target))?;
-    let volume = folder.volume("/v");
     for family in ["files", "paths", "metadata"] {
-        let mut command = guests.coracle(&["run", "--rm", "--network", "none"])?;
+        let mut command = run()?;
+        command.args(["--rm", "--network", "none"]);
         command.args(["--accel", guests.accel.name(), "-e", "ABI_TMP=/v"]);
-        command.args(["-e", "ABI_TIMEOUT_S=100", "-v", &volume]);
+        command.args(["-e", "ABI_TIMEOUT_S=100", "-v", volume]);
         let result = sh::output_within(command.arg(build.join(family)), LIMIT)?;
         let failed = |line: &&str| {
             line.strip_prefix("FAIL ").is_some_and(|rest| {
                 let name = rest.split(' ').next().unwrap_or_default();
-                !LIMITS.contains(&name)
+                !limits.contains(&name)
             })
         };
         let wrong: Vec<&str> = result.stdout.lines().filter(failed).collect();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::folders;
 use super::guest::{Detached, Guests};
 use super::report::Report;
 use crate::{paths, sh};
@@ -23,6 +24,9 @@ const BOOT_LIMIT: Duration = Duration::from_secs(30);
 /// Of each volume.
 const SIZE: &str = "24M";
 
+/// The case of the ABI tests that this file system cannot do (docs/volumes.md).
+const LIMITS: [&str; 1] = ["fallocate_extends_and_keeps_size"];
+
 type Test = fn(&Volume) -> Result<()>;
 
 /// Runs those that are wanted.
@@ -31,12 +35,13 @@ pub(super) fn run(
     guests: &Guests,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<()> {
-    let tests: [(&str, Test); 5] = [
+    let tests: [(&str, Test); 6] = [
         ("volume after coracle kill", killed),
         ("volume after the VMM was killed", vmm_killed),
         ("volume that is full", full),
         ("volume in use", in_use),
         ("volume that is damaged", damaged),
+        ("volume, ABI", abi),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| wanted(name)) {
         report.step(&format!("vm {name}"), || test(&Volume::new(guests)?))?;
@@ -229,4 +234,15 @@ fn damaged(volume: &Volume) -> Result<()> {
 fn damage(disk: &Path, at: u64, bytes: &[u8]) -> Result<()> {
     let file = File::options().write(true).open(disk)?;
     Ok(file.write_all_at(bytes, at)?)
+}
+
+/// The ABI tests of files, and what they leave behind is whole.
+fn abi(volume: &Volume) -> Result<()> {
+    folders::abi_in(
+        || volume.coracle(&["run"]),
+        volume.guests,
+        "data:/v",
+        &LIMITS,
+    )?;
+    volume.is_whole()
 }
