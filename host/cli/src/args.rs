@@ -287,7 +287,7 @@ pub(crate) struct StatsArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "coracle check [OPTIONS] ELF|DIR [ARGS]...",
+    override_usage = "coracle check [OPTIONS] IMAGE|ELF|DIR [ARGS]...",
     after_help = "Exit codes: 0 it fits, 1 part of it may fail, 2 it cannot run, 125 an error of coracle, 127 not found."
 )]
 pub(crate) struct CheckArgs {
@@ -300,9 +300,14 @@ pub(crate) struct CheckArgs {
     /// A variable of the environment, NAME=VALUE: PATH and LD_LIBRARY_PATH count
     #[arg(short, long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
-    /// An executable, or a folder and the program in it, with arguments
+    /// Whether to ask the registry for an image
+    #[arg(long, value_enum, default_value = "missing")]
+    pub(crate) pull: Pull,
+    #[command(flatten)]
+    pub(crate) registry: RegistryArgs,
+    /// An image, an executable, or a folder and the program in it, with arguments
     #[arg(
-        value_name = "ELF|DIR [ARGS]",
+        value_name = "IMAGE|ELF|DIR [ARGS]",
         required = true,
         trailing_var_arg = true
     )]

@@ -1,42 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `coracle check`: whether something can run, before it does.
 
+use std::borrow::Cow;
+use std::fs::File;
 use std::path::Path;
 
-use coracle_check::files::{Alone, Files, Folder};
-use coracle_check::{Finding, Report, Start, Subject, Verdict};
+use coracle_check::files::{Alone, Files, Folder, Node};
+use coracle_check::{Finding, Report, Start, Subject as About, Verdict};
+use coracle_imager::Root;
+use coracle_imager::erofs::{Found, Reader};
+use coracle_imager::image::start::ImageRoot;
 
 use crate::args::{CheckArgs, Format};
-use crate::error::{Failure, NOT_FOUND};
+use crate::error::Failure;
+use crate::images::find::{self, Lookup, Subject};
 use crate::output;
 
-/// Checks an executable, or a program in a folder. The exit code is the verdict.
+/// Checks an executable, a program in a folder, or an image. The exit code is the verdict.
 pub(crate) fn check(args: &CheckArgs) -> Result<u8, Failure> {
     let (name, arguments) = args.command.split_first().expect("clap asks for one");
-    let path = Path::new(name);
     let mut start = Start {
         environment: args.env.clone(),
         directory: "/".into(),
         ..Start::default()
     };
-    let files: Box<dyn Files> = if path.is_dir() {
-        start.args = arguments.to_vec();
-        if arguments.is_empty() {
-            return Err(Failure::new(format!(
-                "{name}: a folder; name the program in it: coracle check {name} /path/in/folder"
-            )));
+    let lookup = Lookup {
+        pull: args.pull,
+        registry: &args.registry,
+        is_quiet: false,
+    };
+    let files: Box<dyn Files> = match find::subject(name, &lookup)? {
+        Subject::Image(image, root) => {
+            let execution = &image.config.config;
+            let root_of_image = ImageRoot::open(&image.name, &root)?;
+            start.args = root_of_image.arguments(execution, None, arguments)?;
+            // What the command line says comes first and wins.
+            start.environment.extend(execution.env.iter().cloned());
+            if execution.working_dir.starts_with('/') {
+                start.directory.clone_from(&execution.working_dir);
+            }
+            Box::new(InImage::open(&root)?)
         }
-        Box::new(Folder::new(path))
-    } else if path.is_file() {
-        let alone = Alone::new(path);
-        start.args.push(alone.path().into());
-        start.args.extend(arguments.iter().cloned());
-        Box::new(alone)
-    } else {
-        return Err(Failure {
-            code: NOT_FOUND,
-            message: format!("{name}: no such file; give an executable or a folder"),
-        });
+        Subject::Root(Root::Image(path)) => {
+            start.args = named(name, arguments)?;
+            Box::new(InImage::open(&path)?)
+        }
+        Subject::Root(Root::Directory(path)) => {
+            start.args = named(name, arguments)?;
+            Box::new(Folder::new(&path))
+        }
+        Subject::Root(Root::Executable(path)) => {
+            let alone = Alone::new(&path);
+            start.args.push(alone.path().into());
+            start.args.extend(arguments.iter().cloned());
+            Box::new(alone)
+        }
     };
     let report = coracle_check::check(&*files, &start);
     match args.output {
@@ -45,6 +63,69 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8, Failure> {
         Format::Table => output::print(&text(name, &report, args.explain)),
     }
     Ok(report.verdict as u8)
+}
+
+/// A root has no program of its own.
+fn named(root: &str, arguments: &[String]) -> Result<Vec<String>, Failure> {
+    if arguments.is_empty() {
+        return Err(Failure::new(format!(
+            "{root}: name the program in it: coracle check {root} /path/in/it"
+        )));
+    }
+    Ok(arguments.to_vec())
+}
+
+/// The files of an image's root.
+struct InImage(Reader);
+
+impl InImage {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let failed = |error: String| Failure::new(format!("{}: {error}", path.display()));
+        let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+        Reader::new(file)
+            .map(Self)
+            .map_err(|error| failed(error.to_string()))
+    }
+
+    /// What is there; a root that is damaged at that place has nothing there.
+    fn look(&self, path: &str) -> Option<Found> {
+        self.0.look(path).ok().flatten()
+    }
+}
+
+impl Files for InImage {
+    fn node(&self, path: &str) -> Option<Node> {
+        let found = self.look(path)?;
+        Some(if found.is_link() {
+            let text = self.0.read(&found, 0, found.size.min(4096)).ok()?;
+            Node::Link(String::from_utf8(text).ok()?)
+        } else if found.is_directory() {
+            Node::Directory
+        } else if found.is_file() {
+            Node::File {
+                executable: found.mode & 0o111 != 0,
+            }
+        } else {
+            Node::Other
+        })
+    }
+
+    fn read(&self, path: &str, limit: usize) -> Option<Cow<'_, [u8]>> {
+        let found = self.look(path).filter(Found::is_file)?;
+        let limit = u64::try_from(limit).ok()?;
+        self.0.read(&found, 0, limit).ok().map(Cow::Owned)
+    }
+
+    fn list(&self, path: &str) -> Vec<String> {
+        let Some(folder) = self.look(path).filter(Found::is_directory) else {
+            return Vec::new();
+        };
+        let names = self.0.names(&folder).unwrap_or_default();
+        names
+            .into_iter()
+            .filter_map(|name| String::from_utf8(name).ok())
+            .collect()
+    }
 }
 
 fn verdict_word(verdict: Verdict) -> &'static str {
@@ -110,11 +191,11 @@ fn push_finding(out: &mut String, finding: &Finding, explain: bool) {
         Verdict::CannotRun => "cannot run",
     };
     let subject = match finding.subject {
-        Subject::Program => "program",
-        Subject::Library => "library",
-        Subject::Process => "processes",
-        Subject::Script => "script",
-        Subject::SystemCall => "system call",
+        About::Program => "program",
+        About::Library => "library",
+        About::Process => "processes",
+        About::Script => "script",
+        About::SystemCall => "system call",
     };
     out.push_str(&format!("  {mark}: {subject}: {}\n", finding.message));
     if !finding.remedy.is_empty() {

@@ -58,6 +58,12 @@ impl Found {
         self.mode & S_IFMT == S_IFREG.0
     }
 
+    /// Whether it is a symbolic link; its text is its content.
+    #[must_use]
+    pub fn is_link(&self) -> bool {
+        self.mode & S_IFMT == S_IFLNK.0
+    }
+
     /// Whether it is a folder.
     #[must_use]
     pub fn is_directory(&self) -> bool {
@@ -204,6 +210,20 @@ impl Reader {
 
     /// The number of the inode that has `name` in the folder.
     fn entry(&self, folder: &Found, name: &[u8]) -> Result<Option<u64>, ReadError> {
+        let mut number = None;
+        self.entries(folder, |found, inode| {
+            number = (found == name).then_some(inode);
+            number.is_none()
+        })?;
+        Ok(number)
+    }
+
+    /// Shows names and inode numbers of a folder to `each` until it returns `false`.
+    fn entries(
+        &self,
+        folder: &Found,
+        mut each: impl FnMut(&[u8], u64) -> bool,
+    ) -> Result<(), ReadError> {
         const BAD: ReadError = ReadError::Damaged("a folder that contradicts itself");
         let mut at = 0;
         while at < folder.size {
@@ -223,15 +243,48 @@ impl Reader {
                 let found = block.get(start(entry).ok_or(BAD)?..end).ok_or(BAD)?;
                 // The last name of a block may be followed by zeros.
                 let found = found.split(|&byte| byte == 0).next().unwrap_or_default();
-                if found == name {
-                    let number = block.get(entry * DIRENT..).ok_or(BAD)?;
-                    let number = std::array::from_fn(|byte| number[byte]);
-                    return Ok(Some(u64::from_le_bytes(number)));
+                let number = block.get(entry * DIRENT..).ok_or(BAD)?;
+                let number = u64::from_le_bytes(std::array::from_fn(|byte| number[byte]));
+                if !each(found, number) {
+                    return Ok(());
                 }
             }
             at += BLOCK as u64;
         }
-        Ok(None)
+        Ok(())
+    }
+
+    /// What is at `path`, which holds no `..`, without following links.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn look(&self, path: &str) -> Result<Option<Found>, ReadError> {
+        let mut found = self.inode(self.root)?;
+        for name in steps(path.as_bytes()).iter().rev() {
+            if !found.is_directory() {
+                return Ok(None);
+            }
+            match self.entry(&found, name)? {
+                Some(number) => found = self.inode(number)?,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// The names in a folder, without `.` and `..`.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn names(&self, folder: &Found) -> Result<Vec<Vec<u8>>, ReadError> {
+        let mut names = Vec::new();
+        self.entries(folder, |name, _| {
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+            true
+        })?;
+        Ok(names)
     }
 }
 
