@@ -21,7 +21,7 @@ pub(crate) struct Known {
 }
 
 /// Looks a program up. `program` is its path with links resolved, `args` are its arguments without its name.
-pub(crate) fn known(files: &dyn Files, program: &str, args: &[String]) -> Known {
+pub(crate) fn known(files: &dyn Files, program: &str, args: &[String], directory: &str) -> Known {
     let name = program.rsplit('/').next().unwrap_or(program);
     let base = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
     match base {
@@ -30,7 +30,7 @@ pub(crate) fn known(files: &dyn Files, program: &str, args: &[String]) -> Known 
         }
         "nginx" => nginx(files, args),
         "apache" | "httpd" => apache(args),
-        "python" | "pypy" => python(files, args),
+        "python" | "pypy" => python(files, args, directory),
         "node" | "nodejs" => runtime("Node.js", 72),
         "java" => java(program),
         "perl" => runtime("Perl", 8),
@@ -196,7 +196,7 @@ fn apache(args: &[String]) -> Known {
     )
 }
 
-fn python(files: &dyn Files, args: &[String]) -> Known {
+fn python(files: &dyn Files, args: &[String], directory: &str) -> Known {
     let mut known = runtime("Python", 24);
     for folder in ["/usr/lib", "/usr/local/lib"] {
         for name in resolve(files, folder)
@@ -217,10 +217,16 @@ fn python(files: &dyn Files, args: &[String]) -> Known {
         .and_then(|n| args.get(n + 1))
         .or_else(|| args.iter().find(|a| !a.starts_with('-')));
     match script.map(|s| s.rsplit('/').next().unwrap_or(s)) {
+        Some("gunicorn") if has_pre_fork(files, args, directory) => known.findings.push(process(
+            Verdict::Fits,
+            "gunicorn forks its workers, but its configuration has a hook pre_fork, which can run one in the first process",
+            "",
+        )),
         Some("gunicorn") => known.findings.push(process(
             Verdict::CannotRun,
             "gunicorn answers requests in worker processes, even with one worker",
-            "serve the application from the process itself: waitress, cheroot, or uvicorn without --workers",
+            "run the worker in the first process by a hook pre_fork (docs/runtimes/python.md), or use waitress, cheroot, \
+             or uvicorn without --workers",
         )),
         Some("celery") if option(args, "--pool").is_none() && option(args, "-P").is_none() => {
             known.findings.push(process(
@@ -242,6 +248,17 @@ fn python(files: &dyn Files, args: &[String]) -> Known {
         _ => {}
     }
     known
+}
+
+/// Whether gunicorn's configuration has a function `pre_fork`. It is read, not run.
+fn has_pre_fork(files: &dyn Files, args: &[String], directory: &str) -> bool {
+    let given = option(args, "-c").or_else(|| option(args, "--config"));
+    let path = given.unwrap_or("gunicorn.conf.py");
+    let path = match path.strip_prefix("file:").unwrap_or(path) {
+        absolute if absolute.starts_with('/') => absolute.to_string(),
+        relative => format!("{directory}/{relative}"),
+    };
+    text(files, &path).is_some_and(|config| config.contains("\ndef pre_fork("))
 }
 
 fn java(program: &str) -> Known {

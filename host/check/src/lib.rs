@@ -132,7 +132,7 @@ fn check_program(
             return;
         }
     };
-    let mut known = known::known(files, &program.0, args);
+    let mut known = known::known(files, &program.0, args, &start.directory);
     if program.1.is_go {
         known.runtime = Some("Go");
         known.forks_on_request = true;

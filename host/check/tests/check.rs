@@ -233,6 +233,35 @@ fn programs_of_several_processes_are_known() {
 }
 
 #[test]
+fn gunicorn_fits_with_its_worker_in_the_first_process() {
+    let image = Image::new();
+    image.build("usr/bin/python3", HELLO, &["-static"]);
+    image.put("/usr/bin/gunicorn", "#!/usr/bin/python3\n");
+    assert_eq!(
+        image.check(&["gunicorn", "app:app"]).verdict,
+        Verdict::CannotRun
+    );
+    image.put(
+        "/conf.py",
+        "import os\n\ndef pre_fork(server, worker):\n    pass\n",
+    );
+    let verdict = |args: &[&str]| image.check(args).verdict;
+    assert_eq!(
+        verdict(&["gunicorn", "-c", "/conf.py", "app:app"]),
+        Verdict::Fits
+    );
+    assert_eq!(
+        verdict(&["gunicorn", "-c", "conf.py", "app:app"]),
+        Verdict::Fits
+    );
+    image.put("/conf.py", "# def pre_fork(\n");
+    assert_eq!(
+        verdict(&["gunicorn", "-c", "/conf.py", "app:app"]),
+        Verdict::CannotRun
+    );
+}
+
+#[test]
 fn what_is_no_program_is_said() {
     let image = Image::new();
     image.put("/text", "hello\n");
