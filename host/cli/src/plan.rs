@@ -193,6 +193,10 @@ fn bundle(args: &RunArgs, networks: &[Network]) -> Result<(Bundle, Origin), Fail
     });
     config.root.readonly = args.read_only;
     config.coracle.trace = args.trace;
+    config.coracle.started_ns = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .ok()
+        .and_then(|time| u64::try_from(time.as_nanos()).ok());
     config.coracle.network = networks.iter().filter_map(network_config).collect();
     if let Some(name) = &args.name {
         config.hostname.clone_from(name);

@@ -107,6 +107,9 @@ pub struct Coracle {
     pub network: Vec<NetworkConfig>,
     /// Whether the kernel logs every system call.
     pub trace: bool,
+    /// The host's wall clock shortly before the start, nanoseconds since 1970: the guest's own has whole seconds only.
+    #[serde(default, rename = "startedNs", skip_serializing_if = "Option::is_none")]
+    pub started_ns: Option<u64>,
 }
 
 /// Settings of one network interface. Addresses are text, `ADDRESS/PREFIX` where a prefix belongs to them.

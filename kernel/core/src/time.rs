@@ -41,6 +41,18 @@ pub fn set_wall(wall_ns: u64) {
     WALL_CHANGED.notify(PollEvents::IN);
 }
 
+/// Refines a wall clock of whole seconds: the host's clock showed `started_ns` shortly before this kernel began. A clock
+/// that differs by more was set on purpose, or the machine began much later, and stays as it is.
+pub fn refine_wall(started_ns: u64) {
+    const RESOLUTION_NS: u64 = 1_000_000_000;
+    let at_least = started_ns.saturating_add(now());
+    if let Some(late_ns) = at_least.checked_sub(wall())
+        && late_ns <= RESOLUTION_NS
+    {
+        set_wall(at_least);
+    }
+}
+
 /// Notified by [`set_wall`].
 #[must_use]
 pub fn wall_changed() -> &'static PollSource {

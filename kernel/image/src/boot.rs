@@ -40,6 +40,9 @@ fn kernel_main(start_info: u64) -> ! {
     interrupts::init(info.tsc_khz);
     lap(1);
     let config = info.config();
+    if let Some(started_ns) = config.started_ns {
+        time::refine_wall(started_ns);
+    }
     lap(2);
     let found = devices::init(&info);
     control::init(found.control);

@@ -52,6 +52,8 @@ pub struct BootConfig {
     pub network: Vec<NetworkConfig>,
     /// Whether system calls are logged.
     pub trace: bool,
+    /// The wall clock of the host shortly before the start, nanoseconds since 1970.
+    pub started_ns: Option<u64>,
 }
 
 /// A disk with a root file system (decision 0011).
@@ -102,10 +104,12 @@ pub fn parse(json: &[u8]) -> Result<BootConfig, ConfigError> {
         None => Ok(0),
     };
     let coracle = root.optional("coracle")?;
-    let (mut network, mut trace) = (Vec::new(), false);
+    let (mut network, mut trace, mut started_ns) = (Vec::new(), false, None);
     if let Some(coracle) = coracle {
         network = list_or_empty(&coracle, "network", network_config)?;
         trace = flag(&coracle, "trace")?;
+        let started = coracle.optional("startedNs")?;
+        started_ns = started.map(|time| time.u64()).transpose()?;
     }
     Ok(BootConfig {
         args,
@@ -132,6 +136,7 @@ pub fn parse(json: &[u8]) -> Result<BootConfig, ConfigError> {
         rlimits: list_or_empty(&process, "rlimits", rlimit)?,
         network,
         trace,
+        started_ns,
     })
 }
 

@@ -35,7 +35,8 @@ fn document() -> Value {
                 },
                 { "dhcp": true }
             ],
-            "trace": true
+            "trace": true,
+            "startedNs": 1_800_000_000_123_456_789_u64
         }
     })
 }
@@ -61,6 +62,7 @@ fn everything_is_read() {
         (&*config.hostname, config.read_only, config.trace),
         ("boat", true, true)
     );
+    assert_eq!(config.started_ns, Some(1_800_000_000_123_456_789));
     assert_eq!(config.root_disk, Some(RootDisk { device: 2 }));
     assert_eq!(config.rlimits, [("RLIMIT_NOFILE".into(), 1024, 4096)]);
     let mount = |destination: &str, kind, read_only| MountConfig {
