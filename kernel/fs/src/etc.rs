@@ -13,7 +13,8 @@ use crate::vfs::{Follow, Inode, Kind, NewKind, NewNode, Vfs};
 use crate::{Errno, Result};
 
 /// Adds `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf` where the image has none, also to a read-only root.
-/// Without name servers there is no `resolv.conf`.
+/// Without an address the host name is 127.0.1.1, as on Debian, so that a program finds its own name; without name
+/// servers there is no `resolv.conf`.
 pub fn add_missing(
     vfs: &Vfs,
     host_name: &str,
@@ -23,6 +24,12 @@ pub fn add_missing(
     let mut hosts = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n");
     if !host_name.is_empty() {
         add(vfs, b"hostname", &format!("{host_name}\n"))?;
+        let own = [IpAddr::from([127, 0, 1, 1])];
+        let addresses = if addresses.is_empty() {
+            &own
+        } else {
+            addresses
+        };
         for address in addresses {
             let _ = writeln!(hosts, "{address}\t{host_name}");
         }
@@ -99,5 +106,17 @@ mod tests {
         assert_eq!(read("/etc/hostname"), "");
         assert!(read("/etc/hosts").ends_with("ip6-localhost\n10.0.2.15\tboat\n"));
         assert_eq!(read("/etc/resolv.conf"), "nameserver 10.0.2.3\n");
+    }
+
+    #[test]
+    fn without_a_network_the_own_name_is_known() {
+        let vfs = Vfs::new(TmpFs::new(1 << 20, 0o755), MountOptions::default());
+        add_missing(&vfs, "boat", &[], &[]).unwrap();
+        let open = vfs
+            .open(vfs.root(), b"/etc/hosts", &OpenRequest::new(0))
+            .unwrap();
+        let mut out = [0; 99];
+        let n = open.read(&mut IoDst::kernel(&mut out)).unwrap();
+        assert!(out[..n].ends_with(b"\n127.0.1.1\tboat\n"));
     }
 }

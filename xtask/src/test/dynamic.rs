@@ -26,12 +26,18 @@ struct Program {
     command: &'static str,
 }
 
-const PROGRAMS: [Program; 2] = [
+const PROGRAMS: [Program; 3] = [
     Program {
         name: "C++ of several libraries",
         on_linux: "cpp/cpp",
         root: "cpp.root",
         command: "/opt/cpp/cpp",
+    },
+    Program {
+        name: "Go with cgo",
+        on_linux: "go_cgo/go_cgo",
+        root: "go_cgo.root",
+        command: "/opt/go_cgo/go_cgo",
     },
     Program {
         name: "threads and network with musl",

@@ -27,8 +27,9 @@ use crate::{paths, setup, sh, syscalls};
 const STEP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// The Go modules of the repository.
-const GO_MODULES: [&str; 3] = [
+const GO_MODULES: [&str; 4] = [
     "apps/todo-go",
+    "tests/programs/go_cgo",
     "tests/programs/go_threaded",
     "tests/programs/holder",
 ];

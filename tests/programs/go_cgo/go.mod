@@ -1,0 +1,3 @@
+module coracle.dev/tests/go_cgo
+
+go 1.26
