@@ -4,6 +4,8 @@
 //   volume write DIR      makes "kept" and "mapped", syncs them, says so, writes on without syncing, and waits
 //   volume read DIR       finds in both what was synced
 //   volume fill DIR       writes until there is no space, frees some and writes again; what was synced before is there
+//   volume first DIR      finds what its image has there, "seed", with the mode of the folder, and renames it
+//   volume second DIR     finds it under the new name only
 //   volume hold DIR       opens "kept" to read, says so, and waits
 #include <errno.h>
 #include <fcntl.h>
@@ -104,15 +106,32 @@ static void fill(void) {
     printf("full after %ld MiB\n", total >> 20);
 }
 
+static void seeded(const char *name) {
+    char text[16] = {0};
+    struct stat status;
+    must(stat(".", &status) == 0 && (status.st_mode & 07777) == 01777, "mode of the folder");
+    must(chdir(name) == 0 && stat(".", &status) == 0 && (status.st_mode & 07777) == 0750, "folder of the image");
+    int fd = open("link", O_RDONLY);
+    must(fd >= 0 && read(fd, text, sizeof text) == 6 && strcmp(text, "hello\n") == 0, "file of the image");
+    must(fstat(fd, &status) == 0 && (status.st_mode & 07777) == 0640 && status.st_mtime == 1000000000, "mode and time");
+    must(chdir("..") == 0, "chdir");
+}
+
 int main(int argc, char **argv) {
-    must(argc == 3 && chdir(argv[2]) == 0, "arguments: write|read|fill|hold DIR");
+    must(argc == 3 && chdir(argv[2]) == 0, "arguments: write|read|fill|first|second|hold DIR");
     if (strcmp(argv[1], "write") == 0)
         write_and_wait();
     else if (strcmp(argv[1], "read") == 0)
         read_back();
     else if (strcmp(argv[1], "fill") == 0)
         fill();
-    else if (strcmp(argv[1], "hold") == 0) {
+    else if (strcmp(argv[1], "first") == 0) {
+        seeded("seed");
+        must(rename("seed", "own") == 0, "rename");
+    } else if (strcmp(argv[1], "second") == 0) {
+        seeded("own");
+        must(access("seed", F_OK) != 0, "an old volume gets nothing");
+    } else if (strcmp(argv[1], "hold") == 0) {
         must(open("kept", O_RDONLY) >= 0, "open kept");
         say("holding");
         wait_for_ever();

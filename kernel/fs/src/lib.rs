@@ -25,6 +25,7 @@ pub mod inotify;
 pub mod locks;
 pub mod ninep;
 pub mod pipe;
+pub mod populate;
 pub mod proc;
 mod pseudo;
 pub mod signalfd;

@@ -11,6 +11,7 @@ use coracle_core::device::{BlockDevice, ShareDevice};
 use coracle_core::exit::{ExitReason, end_process};
 use coracle_fs::ext::{Volume, VolumeOptions};
 use coracle_fs::ninep::NinepFs;
+use coracle_fs::populate::populate;
 use coracle_fs::tmpfs::TmpFs;
 use coracle_fs::vfs::{
     FileSystem, Follow, Kind, MountOptions, NewKind, NewNode, Place, Vfs, device_number,
@@ -42,7 +43,11 @@ pub(crate) fn mount_all(
         let put = |fs: Arc<dyn FileSystem>| {
             let path = mount.destination.as_bytes();
             if fs.root().kind() == Kind::Directory {
-                return vfs.mount(&reach(vfs, path)?, fs, options);
+                let place = reach(vfs, path)?;
+                if matches!(mount.kind, MountKind::Ext { .. }) && !mount.read_only {
+                    populate(&*fs, &place.inode)?;
+                }
+                return vfs.mount(&place, fs, options);
             }
             let (directory, name) = split(path);
             let directory = reach(vfs, directory)?;

@@ -3,10 +3,10 @@
 //! Volumes (`run -v NAME:PATH`): what a guest synced is there after the VMM was killed, a full volume, one that is in use,
 //! one that is damaged. Where e2fsck is installed, it looks at each disk.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -35,12 +35,13 @@ pub(super) fn run(
     guests: &Guests,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<()> {
-    let tests: [(&str, Test); 6] = [
+    let tests: [(&str, Test); 7] = [
         ("volume after coracle kill", killed),
         ("volume after the VMM was killed", vmm_killed),
         ("volume that is full", full),
         ("volume in use", in_use),
         ("volume that is damaged", damaged),
+        ("volume with what the root has there", populated),
         ("volume, ABI", abi),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| wanted(name)) {
@@ -234,6 +235,35 @@ fn damaged(volume: &Volume) -> Result<()> {
 fn damage(disk: &Path, at: u64, bytes: &[u8]) -> Result<()> {
     let file = File::options().write(true).open(disk)?;
     Ok(file.write_all_at(bytes, at)?)
+}
+
+/// An empty volume gets content and mode of the folder that it is mounted on, and only then.
+fn populated(volume: &Volume) -> Result<()> {
+    let root = volume.data.join("root");
+    let seed = paths::created(root.join("data/seed"))?;
+    fs::copy(program()?, root.join("volume"))?;
+    fs::write(seed.join("file"), "hello\n")?;
+    symlink("file", seed.join("link"))?;
+    for (path, mode) in [
+        (seed.join("file"), 0o640),
+        (seed, 0o750),
+        (root.join("data"), 0o1777),
+    ] {
+        fs::set_permissions(&path, Permissions::from_mode(mode))?;
+    }
+    let at = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::open(root.join("data/seed/file"))?.set_modified(at)?;
+    for what in ["first", "second"] {
+        let mut command = volume.coracle(&["run", "--rm", "--network", "none"])?;
+        command.args(["--accel", volume.guests.accel.name(), "-v", "data:/data"]);
+        command.arg(&root).args(["/volume", what, "/data"]);
+        let result = sh::output_within(&mut command, LIMIT)?;
+        if !result.success() {
+            bail!("{what}: {}{}", result.stdout, result.stderr);
+        }
+        volume.is_whole()?;
+    }
+    Ok(())
 }
 
 /// The ABI tests of files, and what they leave behind is whole.
