@@ -282,8 +282,9 @@ impl Volume {
         }
     }
 
-    /// Lets go of all inodes, which refer to the volume: it can be freed when nobody else has it.
-    fn forget(&self) {
+    /// Lets go of all inodes, which refer to the volume: it can be freed when nobody else has it. What was not written is
+    /// lost.
+    pub fn forget(&self) {
         let mut st = self.state.lock();
         let nodes = core::mem::take(&mut st.nodes);
         st.dirty.clear();
