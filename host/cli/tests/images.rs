@@ -706,3 +706,36 @@ fn what_podman_has() {
     assert!(built.unwrap().status.success());
     assert!(from_storage());
 }
+
+/// The guest would read zeros where the end was. The next start makes the root anew.
+#[test]
+fn a_root_cut_short_under_a_running_guest() {
+    let world = World::new();
+    let path = archive(&world, "localhost/app:1");
+    good(&world, &["load", "-i", path.to_str().unwrap()]);
+    let start = |name: &str| {
+        let arguments = ["run", "-d", "--name", name, "app:1"];
+        let mut command = coracle(&world, &arguments);
+        let done = Done::from(command.env("BEHAVIOUR", "serve").output().unwrap());
+        assert_eq!(done.code, 0, "{done:?}");
+    };
+    start("one");
+    let [root] = &leftovers(&world)[..] else {
+        panic!("{:?}", leftovers(&world));
+    };
+    let length = fs::metadata(root).unwrap().len();
+    let file = File::options().write(true).open(root).unwrap();
+    file.set_len(length - 4096).unwrap();
+    let waited = run(&world, &["wait", "one"]);
+    assert_eq!(waited.stdout, "125\n", "{waited:?}");
+    let exit = world.inspect("one", "/exit");
+    assert_eq!(exit["reason"], "vmm");
+    let detail = exit["detail"].as_str().unwrap();
+    for part in [root.to_str().unwrap(), "cut short", "start it again"] {
+        assert!(detail.contains(part), "{part:?} is not in {detail:?}");
+    }
+    start("two");
+    assert_eq!(fs::metadata(root).unwrap().len(), length);
+    good(&world, &["rm", "-f", "one", "two"]);
+    world.assert_clean();
+}

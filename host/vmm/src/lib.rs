@@ -11,6 +11,7 @@ pub mod client;
 pub mod command;
 mod console;
 pub mod control;
+mod disks;
 pub mod host;
 pub mod instance;
 pub mod kvm;

@@ -23,6 +23,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::command::Endpoint;
 use crate::console::{self, Follower};
 use crate::control::{Event, Lines, Op, Show};
+use crate::disks::Lengths;
 use crate::instance::{Exit, Instance, Reason, State, Status, StoreError, now_s};
 use crate::process::ProcessId;
 use crate::report;
@@ -82,6 +83,7 @@ pub fn supervise(
 ) -> Result<Exit, StartError> {
     let signals = signals()?;
     let listener = listen(&instance.control_socket())?;
+    let disks = Lengths::new(&state.spec.disks)?;
     let started = start(instance, state, mode)?;
     // Who wants to see more of the kernel than its errors wants to see it now.
     let follower = (mode == Mode::Foreground && state.spec.log_level.is_some())
@@ -95,6 +97,7 @@ pub fn supervise(
         control: Some(started.control),
         lines: Lines::default(),
         clients: Vec::new(),
+        disks,
         interrupted: false,
         killed: false,
         exit: None,
@@ -186,10 +189,10 @@ fn open_log(path: &Path) -> Result<File, StoreError> {
     })
 }
 
-/// Another `coracle` process, or our own thread that passes standard input on.
 /// How lines of the guest begin of which there can be very many.
 const TRACE_LINES: [&[u8]; 2] = [b"{\"event\":\"call\"", b"{\"event\":\"dropped\""];
 
+/// Another `coracle` process, or our own thread that passes standard input on.
 struct Client {
     stream: UnixStream,
     lines: Lines,
@@ -253,6 +256,7 @@ struct Watch<'a> {
     control: Option<UnixStream>,
     lines: Lines,
     clients: Vec<Client>,
+    disks: Lengths,
     interrupted: bool,
     killed: bool,
     exit: Option<Exit>,
@@ -293,7 +297,15 @@ impl Watch<'_> {
             if let Some(status) = self.child.try_wait()? {
                 // What the guest said last is still in the socket.
                 self.read_guest();
+                if let Some(detail) = self.disks.check_now() {
+                    // Whatever the guest said at its end, it may have read zeros for data.
+                    self.exit = Some(Exit::vmm(&detail));
+                }
                 return Ok(status);
+            }
+            if let Some(detail) = self.disks.check() {
+                self.exit = Some(Exit::vmm(&detail));
+                self.child.kill()?;
             }
             if self.deadline.is_some_and(|at| at <= Instant::now()) {
                 self.deadline = None;
@@ -335,7 +347,8 @@ impl Watch<'_> {
                 .iter()
                 .map(|client| watched(client.stream.as_fd())),
         );
-        let timeout = self.deadline.map_or(PollTimeout::NONE, |at| {
+        let next = self.deadline.into_iter().chain(self.disks.next()).min();
+        let timeout = next.map_or(PollTimeout::NONE, |at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
         });

@@ -14,6 +14,10 @@ mod reader;
 mod writer;
 mod xattr;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
 pub use reader::{Found, ReadError, Reader};
 pub use writer::{Data, Writer};
 
@@ -57,6 +61,18 @@ fn crc32c(bytes: &[u8]) -> u32 {
             (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg())
         })
     })
+}
+
+/// Whether the file is as long as its superblock says: one that lost its end is no image any more.
+pub(crate) fn is_whole(path: &Path) -> bool {
+    let mut blocks = [0; 4];
+    File::open(path)
+        .and_then(|file| {
+            file.read_exact_at(&mut blocks, SUPERBLOCK_AT as u64 + 36)?;
+            let wanted = u64::from(u32::from_le_bytes(blocks)) * BLOCK as u64;
+            Ok(file.metadata()?.len() >= wanted)
+        })
+        .unwrap_or(false)
 }
 
 #[cfg(test)]

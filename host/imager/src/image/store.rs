@@ -18,6 +18,7 @@ use tempfile::NamedTempFile;
 use super::digest::{Digest, Hashing};
 use super::document::{self, DOCUMENT_MAX, Descriptor, Document, Index, REF_NAME};
 use super::error::ImageError;
+use crate::erofs::is_whole;
 
 type Result<T> = std::result::Result<T, ImageError>;
 
@@ -187,18 +188,18 @@ impl Store {
         self.keep(file, &self.blob(digest))
     }
 
-    /// Makes the root named `key`, unless it is there: `make` writes it.
+    /// Makes the root named `key`, unless it is there and whole: `make` writes it.
     ///
     /// # Errors
     /// What `make` answers, [`ImageError::Io`], [`ImageError::Full`]; nothing is added then.
     pub fn root(&self, key: &Digest, make: impl FnOnce(&File) -> Result<()>) -> Result<PathBuf> {
         let name = format!("{ROOT_FORMAT}-{}", key.hex());
         let path = self.folder.join("roots").join(format!("{name}.erofs"));
-        if path.is_file() {
+        if is_whole(&path) {
             return Ok(path);
         }
         let _only = self.exclusive(&name)?;
-        if !path.is_file() {
+        if !is_whole(&path) {
             let file = self.temporary()?;
             make(file.as_file())?;
             self.keep(file, &path)?;
@@ -206,12 +207,12 @@ impl Store {
         Ok(path)
     }
 
-    /// The root named `key`, if it has been made.
+    /// The root named `key`, if it has been made and is whole.
     #[must_use]
     pub fn known_root(&self, key: &Digest) -> Option<PathBuf> {
         let name = format!("{ROOT_FORMAT}-{}.erofs", key.hex());
         let path = self.folder.join("roots").join(name);
-        path.is_file().then_some(path)
+        is_whole(&path).then_some(path)
     }
 
     /// A file that vanishes unless it is kept.
