@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Guests whose root is an image on a disk: a program that works on a file several times as large as the memory, against
-//! the same program on Linux, and images that are damaged.
+//! the same program on Linux, and images that are damaged or lose their end while a guest runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
@@ -15,9 +15,11 @@ use crate::{paths, sh};
 
 /// The most one guest may take.
 const LIMIT: Duration = Duration::from_secs(180);
+/// The most a guest may take to its first line.
+const BOOT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Length of the file, MiB.
-const FILE_MIB: usize = 48;
+const FILE_MIB: usize = 32;
 /// Memory of the guests, MiB.
 const MEMORY_MIB: u32 = 24;
 
@@ -30,7 +32,8 @@ pub(super) fn run(
 ) -> Result<()> {
     const PRESSURE: &str = "a mapping larger than the memory";
     const DAMAGED: &str = "a damaged image is refused";
-    if !wanted(PRESSURE) && !wanted(DAMAGED) {
+    const CUT: &str = "an image cut short under a guest";
+    if ![PRESSURE, DAMAGED, CUT].into_iter().any(&wanted) {
         return Ok(());
     }
     let mut made = None;
@@ -46,7 +49,7 @@ pub(super) fn run(
     if wanted(PRESSURE) {
         let program = programs.join("map_large");
         let on_linux = sh::output(std::process::Command::new(&program).arg(&file))?;
-        for (machine, vcpus) in [("microvm", 1), ("microvm", 2), ("q35", 2)] {
+        for (machine, vcpus) in [("microvm", 1), ("q35", 2)] {
             report.step(
                 &format!("vm {PRESSURE}, {machine} with {vcpus} vCPUs"),
                 || pressure(guests, &image, machine, vcpus, &on_linux),
@@ -56,13 +59,18 @@ pub(super) fn run(
     if wanted(DAMAGED) {
         report.step(&format!("vm {DAMAGED}"), || damaged(guests, &image))?;
     }
+    if wanted(CUT) {
+        report.step(&format!("vm {CUT}"), || cut_short(guests, &image))?;
+    }
     Ok(())
 }
 
-/// An image with the program and the file, and the file.
+/// An image with the programs and the file, and the file.
 fn image(programs: &Path) -> Result<(PathBuf, PathBuf)> {
     let root = paths::created(programs.join("disk.root"))?;
-    fs::copy(programs.join("map_large"), root.join("map_large"))?;
+    for program in ["map_large", "crash"] {
+        fs::copy(programs.join(program), root.join(program))?;
+    }
     let file = root.join("file");
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut content = Vec::with_capacity(FILE_MIB << 20);
@@ -106,9 +114,14 @@ fn damaged(guests: &Guests, image: &Path) -> Result<()> {
     let mut changed = whole.clone();
     changed[1024 + 70] ^= 1;
     let short = whole[..whole.len() - 8192].to_vec();
-    for (bytes, line) in [
-        (changed, "the checksum of the EROFS superblock is wrong"),
-        (short, "the EROFS image is cut short"),
+    // The guest finds what is wrong with the content, the command before it what is missing.
+    for (bytes, code, line) in [
+        (
+            changed,
+            126,
+            "the checksum of the EROFS superblock is wrong",
+        ),
+        (short, 125, "(cut short)"),
     ] {
         let path = image.with_file_name("damaged.erofs");
         fs::write(&path, bytes)?;
@@ -121,12 +134,42 @@ fn damaged(guests: &Guests, image: &Path) -> Result<()> {
             limit: LIMIT,
         })?;
         fs::remove_file(&path)?;
-        if outcome.code != Some(126) || !outcome.exit.to_string().contains(line) {
+        if outcome.code != Some(code) || !outcome.story.contains(line) {
             bail!(
-                "exit code and line {line:?} are not there\n{}",
+                "exit code {code} and line {line:?} are not there\n{}",
                 outcome.story
             );
         }
     }
+    Ok(())
+}
+
+/// QEMU would answer with zeros where the end of the file was: the guest must end instead.
+fn cut_short(guests: &Guests, image: &Path) -> Result<()> {
+    let path = image.with_file_name("cut.erofs");
+    fs::copy(image, &path)?;
+    let memory = format!("{MEMORY_MIB}M");
+    let flags = ["--network", "none", "-m", &memory];
+    let guest = guests.detached(&flags, &path, &["/crash", "ignore-sigterm"])?;
+    guest.explain(|| {
+        let deadline = Instant::now() + BOOT_LIMIT;
+        while !guest.output(&["logs"])?.contains("ignoring SIGTERM") {
+            sh::check_interrupt()?;
+            if Instant::now() > deadline {
+                bail!("the program did not start in {BOOT_LIMIT:?}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let file = fs::File::options().write(true).open(&path)?;
+        file.set_len(file.metadata()?.len() / 2)?;
+        let code = guest.output(&["wait"])?;
+        let exit = guest.ended().unwrap_or_default();
+        let says = |part: &str| exit.contains(part);
+        if code.trim() != "125" || !says("cut short") || !says("cut.erofs") {
+            bail!("`coracle wait` printed {code:?}, the exit is {exit}");
+        }
+        Ok(())
+    })?;
+    fs::remove_file(&path)?;
     Ok(())
 }
