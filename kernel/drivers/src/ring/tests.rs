@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queue against a device that obeys, one that is slow, and ones that lie.
 
-use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex};
 
 use coracle_abi::convert::{low_u32, usize_from, usize_from_u32};
 
@@ -241,6 +239,57 @@ fn interrupts_come_when_asked_for() {
     assert!(queue.enable_interrupts_after(4) && !queue.enable_interrupts_after(5));
 }
 
+/// The two sides of the queue, and the bell that wakes each.
+const DRIVER: usize = 0;
+const DEVICE: usize = 1;
+
+/// Where both sides sleep. When both do and nobody rang, a wake-up was lost: that is known at once, however slow the
+/// machine is.
+#[derive(Default)]
+struct Bells {
+    state: Mutex<BellState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct BellState {
+    rung: [bool; 2],
+    asleep: [bool; 2],
+    over: bool,
+    lost: bool,
+}
+
+impl Bells {
+    fn ring(&self, side: usize) {
+        self.state.lock().unwrap().rung[side] = true;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until the bell of this side rings, or all is over; whether it goes on.
+    fn sleep(&self, side: usize) -> bool {
+        let mut state = self.state.lock().unwrap();
+        let other = 1 - side;
+        let nobody_rang = !state.rung[side] && !state.rung[other];
+        if state.asleep[other] && nobody_rang && !state.over {
+            state.lost = true;
+            state.over = true;
+            self.changed.notify_all();
+        }
+        state.asleep[side] = true;
+        while !state.rung[side] && !state.over {
+            state = self.changed.wait(state).unwrap();
+        }
+        state.asleep[side] = false;
+        state.rung[side] = false;
+        !state.over
+    }
+
+    fn end(&self) {
+        self.state.lock().unwrap().over = true;
+        self.changed.notify_all();
+    }
+}
+
 /// Driver and device on two threads, each asleep until told by the other: a lost notification or interrupt shows as a
 /// standstill.
 #[test]
@@ -248,50 +297,42 @@ fn no_wakeup_is_lost() {
     const CHAINS: u64 = 100_000;
     for events in [true, false] {
         let (mut queue, mut device) = pair(8, events);
-        let kick = Arc::new(AtomicBool::new(false));
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let done = Arc::new(AtomicU64::new(0));
-        let limit = Instant::now() + Duration::from_secs(60);
-        let sleep = |flag: &AtomicBool| {
-            while !flag.swap(false, Ordering::SeqCst) {
-                assert!(Instant::now() < limit, "a wake-up was lost");
-                if done.load(Ordering::SeqCst) == CHAINS {
-                    return;
-                }
-                std::thread::yield_now();
-            }
-        };
+        let bells = Bells::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while done.load(Ordering::SeqCst) < CHAINS {
+                loop {
                     while let Some(chain) = device.pop() {
                         device.push(&chain, 0);
                         if device.wants_interrupt() {
-                            interrupt.store(true, Ordering::SeqCst);
+                            bells.ring(DRIVER);
                         }
                     }
-                    sleep(&kick);
+                    if !bells.sleep(DEVICE) {
+                        return;
+                    }
                 }
             });
-            let mut sent = 0;
-            while done.load(Ordering::SeqCst) < CHAINS {
+            let (mut sent, mut done) = (0, 0);
+            while done < CHAINS {
                 while sent < CHAINS && add(&mut queue, sent, 1, 0) {
                     sent += 1;
                 }
                 if queue.should_notify() {
-                    kick.store(true, Ordering::SeqCst);
+                    bells.ring(DEVICE);
                 }
-                let mut progress = false;
+                let before = done;
                 while pop(&mut queue).is_some() {
-                    progress = true;
-                    done.fetch_add(1, Ordering::SeqCst);
+                    done += 1;
                 }
-                if !progress && !queue.enable_interrupts() {
-                    sleep(&interrupt);
+                if done == before && !queue.enable_interrupts() && !bells.sleep(DRIVER) {
+                    break;
                 }
                 queue.disable_interrupts();
             }
+            bells.end();
         });
+        let state = bells.state.into_inner().unwrap();
+        assert!(!state.lost, "a wake-up was lost");
         assert_eq!(queue.in_flight(), 0);
     }
 }
