@@ -166,12 +166,16 @@ impl Chain {
         }
     }
 
-    /// Changes when anything of the recipes changes.
+    /// Changes when anything of the recipes changes, or anything that their steps name by a path beginning with `../`.
     pub(super) fn key(&self, builder: &str) -> Result<String> {
         let mut text = format!("{builder}\n");
         for recipe in &self.recipes {
             let mut todo = vec![recipe.folder.clone()];
+            todo.extend(recipe.sources());
             while let Some(path) = todo.pop() {
+                if is_made(&path) {
+                    continue;
+                }
                 if path.is_dir() {
                     let entries = fs::read_dir(&path)
                         .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect());
@@ -187,6 +191,32 @@ impl Chain {
         }
         Ok(Digest::of(text.as_bytes()).to_string())
     }
+}
+
+impl Recipe {
+    /// Files and folders outside the recipe that its steps use.
+    fn sources(&self) -> Vec<PathBuf> {
+        let words = self
+            .steps
+            .iter()
+            .flat_map(|step| step.split([' ', '"', '\'', '=', ';']));
+        let mut found: Vec<PathBuf> = words
+            .filter(|word| word.starts_with("../"))
+            .map(|word| self.folder.join(word))
+            .filter(|path| path.exists())
+            .collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+/// Whether a folder holds what tools make from sources.
+fn is_made(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.is_dir()
+        && (matches!(&*name, "node_modules" | "target" | "build" | "__pycache__")
+            || name.starts_with('.'))
 }
 
 fn later<T: Default + PartialEq>(known: &mut T, new: T) {
@@ -252,6 +282,25 @@ mod tests {
         Chain {
             recipes: recipes.collect(),
         }
+    }
+
+    #[test]
+    fn the_key_knows_what_steps_use() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, app) = (root.path().join("images/r"), root.path().join("apps/a"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(app.join("node_modules")).unwrap();
+        fs::write(app.join("main.js"), "1").unwrap();
+        let step = "description = 'd'\nsteps = ['cp -r \"../../apps/a\" \"$ROOT/a\"']";
+        let key = || {
+            let recipes = vec![parse(step, folder.clone()).unwrap()];
+            Chain { recipes }.key("b").unwrap()
+        };
+        let first = key();
+        fs::write(app.join("node_modules/made"), "x").unwrap();
+        assert_eq!(key(), first);
+        fs::write(app.join("main.js"), "2").unwrap();
+        assert_ne!(key(), first);
     }
 
     #[test]
