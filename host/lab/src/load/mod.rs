@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Load generators: the tools the studies and the field use, and one of our own for constant rates and for scenarios.
+//! Whatever the tool prints becomes one [`Outcome`].
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::Result;
+
+/// A load generator.
+pub trait Generator {
+    /// Its name in experiments: "wrk", "ab" ...
+    fn name(&self) -> &'static str;
+
+    /// Finds the tool, or says how to install it; answers its version. Tools that are too old are an error.
+    fn find(&self) -> Result<String>;
+
+    /// Checks a point's parameters before anything is started: an unknown one is an error with the nearest known one.
+    fn check(&self, point: &Point) -> Result<()>;
+
+    /// Runs it once and waits. `Error::Interrupted` when `job.cancel` becomes true.
+    fn run(&self, job: &Job<'_>) -> Result<Outcome>;
+}
+
+/// Parameters of one point, by name.
+pub type Point = BTreeMap<String, toml::Value>;
+
+/// One run of a generator.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The service.
+    pub target: SocketAddr,
+    /// Its parameters.
+    pub point: &'a Point,
+    /// Instead of what the point says; for warm-up and ramps.
+    pub duration: Option<Duration>,
+    /// Instead of what the point says: requests a second.
+    pub rate_per_s: Option<f64>,
+    /// The processors it may use, if it is pinned.
+    pub pin: Option<&'a [usize]>,
+    /// The folder of the experiment, for files that parameters name.
+    pub experiment: &'a std::path::Path,
+    /// For raw output.
+    pub folder: PathBuf,
+    /// Becomes true when the user wants the run to end.
+    pub cancel: &'a AtomicBool,
+}
+
+/// What came out. One for each row of the tool's output: redis-benchmark has one for each test.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// The command line, as a person would type it.
+    pub command: String,
+    /// What the tool printed.
+    pub raw: String,
+}
+
+/// One row.
+#[derive(Debug)]
+pub struct Row {
+    /// Added to the point: redis-benchmark's "test" -> "GET".
+    pub label: BTreeMap<String, String>,
+    /// Right answers.
+    pub answers: u64,
+    /// Over this time.
+    pub took: Duration,
+    /// By kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Response times in ns, where the tool gives all of them.
+    pub latency: Option<Histogram<u64>>,
+    /// What else the tool says, by metric name, also percentiles where there is no histogram.
+    pub metrics: BTreeMap<String, f64>,
+    /// Over time, as in [`crate::record::Sample::series`].
+    pub series: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+/// All generators.
+#[must_use]
+pub fn generators() -> Vec<Box<dyn Generator>> {
+    Vec::new()
+}

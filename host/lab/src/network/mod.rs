@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The same way to every platform: a bridge with the host's address, and on it a TAP for a VM or one end of a veth pair
+//! whose other end is in the instance's network namespace.
+
+use std::net::Ipv4Addr;
+
+/// A place in the network for one instance.
+#[derive(Clone, Debug)]
+pub enum Link {
+    /// A TAP on the bridge.
+    Tap {
+        /// The interface of the host.
+        interface: String,
+        /// The bridge's address: the guest's gateway.
+        host: Ipv4Addr,
+        /// The instance's.
+        guest: Ipv4Addr,
+        /// Network bits.
+        prefix: u8,
+        /// The instance's card.
+        guest_mac: String,
+    },
+    /// A network namespace with one end of a veth pair, address and route in place.
+    Namespace {
+        /// Its name, as of `ip netns`.
+        namespace: String,
+        /// The bridge's address.
+        host: Ipv4Addr,
+        /// The instance's.
+        guest: Ipv4Addr,
+        /// Network bits.
+        prefix: u8,
+    },
+    /// Without rights: user-mode network of the VMM, a port of the host forwarded. Such samples are marked, and not compared
+    /// with others.
+    User {
+        /// On 127.0.0.1.
+        host_port: u16,
+        /// In the guest.
+        port: u16,
+    },
+    /// None, for programs that need none.
+    None,
+}
