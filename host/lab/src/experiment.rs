@@ -137,12 +137,12 @@ pub struct Workload {
     pub platforms: Vec<String>,
     /// The load generator of `load`, `ramp` and `endurance`, by name (see [`crate::load::generators`]).
     pub tool: Option<String>,
-    /// Parameters; see each generator and kind. A list spans a matrix: `connections = [1, 10]`.
+    /// Parameters in file order; see each generator and kind. A list spans a matrix: `connections = [1, 10]`.
     #[serde(default)]
-    pub with: BTreeMap<String, toml::Value>,
+    pub with: toml::Table,
     /// What replaces parameters with `--quick`.
     #[serde(default)]
-    pub quick: BTreeMap<String, toml::Value>,
+    pub quick: toml::Table,
 }
 
 /// What a workload does.

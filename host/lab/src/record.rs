@@ -24,7 +24,9 @@ pub enum Record {
     Sample(Sample),
     /// A session or sample that failed; the others went on.
     Failure(Failure),
-    /// The last line of a run that came to its end.
+    /// The run went on after an interruption.
+    Resumed(Resumed),
+    /// The last line of a run that came to its end, or was interrupted in order.
     End(End),
 }
 
@@ -39,6 +41,9 @@ pub struct Run {
     pub text: String,
     /// Short form.
     pub quick: bool,
+    /// What of the experiment was asked for.
+    #[serde(default)]
+    pub selection: Selection,
     /// All order and all randomness comes from it.
     pub seed: u64,
     /// When it began, UTC, RFC 3339.
@@ -57,6 +62,20 @@ pub struct Run {
     pub images: BTreeMap<String, ImageFacts>,
     /// What the reader must know: "load generator and server share processors".
     pub remarks: Vec<String>,
+}
+
+/// What of an experiment is run. An empty list stands for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Selection {
+    /// Names of platforms; empty: those of the experiment.
+    pub platforms: Vec<String>,
+    /// Names of services.
+    pub services: Vec<String>,
+    /// Names of workloads.
+    pub workloads: Vec<String>,
+    /// Rounds; none: as the experiment says.
+    pub repetitions: Option<u32>,
 }
 
 /// A platform as it was.
@@ -135,6 +154,10 @@ pub struct Sample {
     /// The file in `raw/` with what the tool printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
+    /// The run was interrupted before this measurement's time was over. It is shown, but does not count in statistics,
+    /// and `--resume` measures again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 /// What failed.
@@ -155,6 +178,19 @@ pub struct Failure {
     pub what: String,
     /// What the platform or tool said, at most the last 16 KiB.
     pub log: String,
+}
+
+/// A run went on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Resumed {
+    /// When, UTC, RFC 3339.
+    pub at: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// As [`Run::commit`].
+    pub commit: Option<String>,
+    /// What has changed since the begin, for the reader.
+    pub remarks: Vec<String>,
 }
 
 /// The end of a run.

@@ -5,6 +5,32 @@
 
 use std::net::Ipv4Addr;
 
+use crate::Result;
+
+/// What a platform is attached by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A TAP: VMs.
+    Tap,
+    /// A namespace: processes and containers.
+    Namespace,
+}
+
+/// The network of a run. Dropping it removes all it made.
+pub trait Network {
+    /// A free place for an instance that listens on `port`.
+    ///
+    /// # Errors
+    /// When the host lacks a right or a tool for it, with what to do.
+    fn link(&mut self, kind: Kind, port: Option<u16>) -> Result<Link>;
+
+    /// Takes back a place whose instance has ended.
+    fn release(&mut self, link: Link);
+
+    /// What it is, for the record: "bridge and tap or veth", "user-mode (no root)".
+    fn about(&self) -> String;
+}
+
 /// A place in the network for one instance.
 #[derive(Clone, Debug)]
 pub enum Link {

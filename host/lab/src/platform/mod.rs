@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::experiment::Service;
-use crate::network::Link;
+use crate::network::{Kind, Link};
 use crate::record::PlatformFacts;
 
 /// A way to run an image.
@@ -18,6 +18,9 @@ pub trait Platform {
 
     /// What it is, for the record.
     fn facts(&self) -> PlatformFacts;
+
+    /// What it is attached to the network by.
+    fn attachment(&self) -> Kind;
 
     /// Makes what a start needs and what should not count as start: root file system, disk image. Cached by digest.
     fn prepare(&mut self, service: &Service, image: &Image) -> Result<Prepared>;
