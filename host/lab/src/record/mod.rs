@@ -5,12 +5,25 @@
 //! The first line is a [`Run`]; each further line is a [`Record`]. Files lie in the folder of the result:
 //! `RESULT/result.jsonl`, `RESULT/raw/...` for what the tools printed.
 
+mod histogram;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
 use std::collections::BTreeMap;
 
+pub use histogram::{decode, encode};
+pub use read::{Recorded, find, read};
 use serde::{Deserialize, Serialize};
+pub use write::Writer;
 
 /// The version of the result file. Another version is refused, with a line that says so.
 pub const SCHEMA: u32 = 1;
+/// The file in a result's folder.
+pub const FILE: &str = "result.jsonl";
+/// The folder in it with what the tools printed.
+pub const RAW: &str = "raw";
 
 /// One line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
