@@ -3,6 +3,15 @@
 //! Load generators: the tools the studies and the field use, and one of our own for constant rates and for scenarios.
 //! Whatever the tool prints becomes one [`Outcome`].
 
+mod install;
+mod parameters;
+mod redis;
+mod tool;
+mod units;
+mod wrk;
+
+pub use install::install;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,12 +20,15 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// A load generator.
 pub trait Generator {
     /// Its name in experiments: "wrk", "ab" ...
     fn name(&self) -> &'static str;
+
+    /// How it offers load and what its response times are, in a line for the report's method section.
+    fn method(&self) -> &'static str;
 
     /// Finds the tool, or says how to install it; answers its version. Tools that are too old are an error.
     fn find(&self) -> Result<String>;
@@ -85,5 +97,24 @@ pub struct Row {
 /// All generators.
 #[must_use]
 pub fn generators() -> Vec<Box<dyn Generator>> {
-    Vec::new()
+    vec![Box::new(wrk::Wrk), Box::new(redis::RedisBenchmark)]
+}
+
+/// The generator of that name, or an error with the nearest known one.
+pub fn generator(name: &str) -> Result<Box<dyn Generator>> {
+    let all = generators();
+    let names: Vec<&str> = all.iter().map(|generator| generator.name()).collect();
+    let unknown = format!(
+        "there is no load generator `{name}`{}",
+        parameters::hint(name, &names)
+    );
+    all.into_iter()
+        .find(|generator| generator.name() == name)
+        .ok_or(Error::Input(unknown))
+}
+
+/// A histogram for response times in ns, from 1 ns to an hour, with three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(3_600_000_000_000, 3)
+        .expect("three digits and an hour are within what a histogram can have")
 }

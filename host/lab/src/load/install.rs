@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Installs the program of a generator from Debian's packages, when the user asks for it.
+
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::tool;
+use crate::{Error, Result};
+
+/// Which package has the program of which generator.
+const PACKAGES: &[(&str, &str)] = &[("wrk", "wrk"), ("redis-benchmark", "redis-tools")];
+
+/// Installs what the generator `name` needs, with `apt-get`. Needs root, and a package of that name.
+pub fn install(name: &str, cancel: &AtomicBool) -> Result<()> {
+    let package = PACKAGES
+        .iter()
+        .find(|(generator, _)| *generator == name)
+        .map(|(_, package)| *package)
+        .ok_or_else(|| {
+            Error::Host(format!(
+                "{name} is not in Debian's packages; install it by hand"
+            ))
+        })?;
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Error::Host(format!(
+            "only root can install {name}: `sudo apt-get install {package}`"
+        )));
+    }
+    let mut command = Command::new("apt-get");
+    command
+        .args(["install", "-y", "--no-install-recommends", package])
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    let printed = tool::run(&mut command, None, Duration::from_secs(600), cancel)?;
+    printed.expect_success(&command)
+}
