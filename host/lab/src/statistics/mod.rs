@@ -24,7 +24,7 @@ mod random;
 
 pub use bootstrap::{Estimate, FEWEST, RESAMPLES, Ratio, Rounds, estimate, ratio};
 pub use describe::{mean_and_deviation, median, quantile, trimmed};
-pub use latency::{Class, Distribution, Part, decode, encode};
+pub use latency::{Class, Distribution, Part};
 pub use random::Random;
 
 /// An interval wider than this share of its middle leaves a figure "not settled", unless asked otherwise.

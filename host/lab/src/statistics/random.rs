@@ -14,7 +14,7 @@ impl Random {
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -24,7 +24,7 @@ impl Random {
 
     /// A number below `bound`, each as likely as the others to within 1 in 2^64 / `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        let product = u128::from(self.next()) * (bound as u128);
+        let product = u128::from(self.bits()) * (bound as u128);
         // The upper half of a product with a usize is below that usize.
         usize::try_from(product >> 64).unwrap_or(0)
     }
@@ -33,7 +33,7 @@ impl Random {
     pub fn unit(&mut self) -> f64 {
         // 53 bits are exact in a double.
         #[expect(clippy::cast_precision_loss)]
-        let high = (self.next() >> 11) as f64;
+        let high = (self.bits() >> 11) as f64;
         high / 9_007_199_254_740_992.0
     }
 }
@@ -46,8 +46,8 @@ mod tests {
     fn the_sequence_is_the_published_one() {
         // First values of SplitMix64 for seed 1234567, as printed by its authors' C code.
         let mut random = Random::new(1_234_567);
-        assert_eq!(random.next(), 6_457_827_717_110_365_317);
-        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+        assert_eq!(random.bits(), 6_457_827_717_110_365_317);
+        assert_eq!(random.bits(), 3_203_168_211_198_807_973);
     }
 
     #[test]
