@@ -2,8 +2,20 @@
 
 //! An experiment: the folder `experiments/NAME` with `experiment.toml` and README.
 
+mod check;
+mod nearest;
+pub mod parameters;
+mod points;
+mod read;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
+pub use check::Known;
+pub use nearest::{nearest, unknown};
+pub use points::{number, split, text};
+pub use read::{Experiments, FILE, FOLDER, Loaded, parse};
 use serde::{Deserialize, Serialize};
 
 /// The version of `experiment.toml` this lab reads.
@@ -11,7 +23,7 @@ pub const SCHEMA: u32 = 1;
 
 /// `experiment.toml`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -45,7 +57,7 @@ pub struct Experiment {
 
 /// A service: an image and how to know that it answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct Service {
     /// A word for tables: "go".
     pub name: String,
@@ -74,7 +86,7 @@ pub struct Service {
 }
 
 /// When a service counts as up.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Ready {
     /// A TCP connection to the port is accepted.
@@ -94,7 +106,7 @@ pub enum Ready {
 
 /// The machine each platform gives the service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(deny_unknown_fields, default)]
 pub struct Machine {
     /// Numbers of processors; each is a variant of its own.
     pub vcpus: Vec<u32>,
@@ -113,7 +125,7 @@ impl Default for Machine {
 
 /// How often.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct Repetitions {
     /// As published, or what it takes to settle.
     pub full: u32,
@@ -123,7 +135,7 @@ pub struct Repetitions {
 
 /// One kind of work. Lists among the parameters span a matrix of points.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct Workload {
     /// A word for tables: "stress".
     pub name: String,
@@ -167,7 +179,7 @@ pub enum Kind {
 
 /// A figure of the study.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct Published {
     /// Our platform it stands beside.
     pub platform: String,
@@ -193,7 +205,7 @@ pub struct Published {
 
 /// A statement decided by the ratio of medians of two platforms.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct Verdict {
     /// Which workload and metric decide.
     pub workload: String,
@@ -205,4 +217,26 @@ pub struct Verdict {
     pub against: String,
     /// What was claimed or is wanted, for the sentence: "Go: +38 % in the study".
     pub claim: Option<String>,
+}
+
+/// Bytes of a size as in `256M`: `k`, `m` and `g` are powers of 1024, as in podman's `-m`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| format!("{text:?} is no size; write for example 256M"))?;
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        unit => return Err(format!("{text:?}: unknown unit {unit:?}; use k, m or g")),
+    };
+    match number.checked_mul(1 << shift) {
+        Some(0) | None => Err(format!("{text:?} is no size of a memory")),
+        Some(bytes) => Ok(bytes),
+    }
 }

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Parameters: lists span a matrix, in the order of the file.
+
+use std::collections::BTreeMap;
+
+use super::{Kind, Workload};
+use crate::load::Point;
+
+/// Parameters of the kinds, beside those of the generator.
+impl Kind {
+    /// The runner's own parameters; all others are the generator's.
+    #[must_use]
+    pub fn parameters(self) -> &'static [&'static str] {
+        match self {
+            Kind::Start => &[],
+            Kind::Load => &["warmup_s"],
+            Kind::Ramp => &[
+                "start_per_s",
+                "step_per_s",
+                "max_per_s",
+                "step_s",
+                "pause_s",
+                "stop_below",
+                "stop_latency_ms",
+                "warmup_s",
+            ],
+            Kind::Endurance => &["duration_s", "slice_s", "warmup_s"],
+            Kind::Batch => &["timeout_s"],
+            Kind::BootStorm => &["instances", "duration_s", "pause_s", "probe"],
+            Kind::Density => &["max_instances", "latency_ms", "memory_share"],
+        }
+    }
+
+    /// Whether a load generator takes part.
+    #[must_use]
+    pub fn has_tool(self) -> bool {
+        matches!(self, Kind::Load | Kind::Ramp | Kind::Endurance)
+    }
+
+    /// Whether it needs instances of its own instead of the session's one.
+    #[must_use]
+    pub fn has_many(self) -> bool {
+        matches!(self, Kind::BootStorm | Kind::Density)
+    }
+}
+
+impl Workload {
+    /// All points: the matrix of the lists among the parameters, the first list changing slowest. With `quick` its
+    /// parameters replace those of the full run.
+    #[must_use]
+    pub fn points(&self, quick: bool) -> Vec<Point> {
+        let mut parameters = self.with.clone();
+        if quick {
+            for (name, value) in &self.quick {
+                parameters.insert(name.clone(), value.clone());
+            }
+        }
+        let mut points = vec![Point::new()];
+        for (name, value) in parameters {
+            let values = match value {
+                toml::Value::Array(values) => values,
+                value => vec![value],
+            };
+            points = points
+                .into_iter()
+                .flat_map(|point| {
+                    let name = &name;
+                    values.iter().map(move |value| {
+                        let mut point = point.clone();
+                        point.insert(name.clone(), value.clone());
+                        point
+                    })
+                })
+                .collect();
+        }
+        points
+    }
+
+    /// What names a point in results: the parameters that have more than one value, in either form of the run, so that a
+    /// point is called the same with and without `quick`.
+    #[must_use]
+    pub fn label(&self, point: &Point) -> BTreeMap<String, String> {
+        let is_list = |name: &str| {
+            [&self.with, &self.quick]
+                .iter()
+                .any(|table| matches!(table.get(name), Some(toml::Value::Array(_))))
+        };
+        point
+            .iter()
+            .filter(|(name, _)| is_list(name))
+            .map(|(name, value)| (name.clone(), text(value)))
+            .collect()
+    }
+}
+
+/// The runner's parameters of a point, and the generator's.
+#[must_use]
+pub fn split(kind: Kind, point: &Point) -> (Point, Point) {
+    point
+        .clone()
+        .into_iter()
+        .partition(|(name, _)| kind.parameters().contains(&name.as_str()))
+}
+
+/// A value as in labels: texts without quotes.
+#[must_use]
+pub fn text(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A number, whole or not.
+#[must_use]
+pub fn number(value: &toml::Value) -> Option<f64> {
+    match value {
+        #[expect(clippy::cast_precision_loss, reason = "parameters are far below 2^53")]
+        toml::Value::Integer(number) => Some(*number as f64),
+        toml::Value::Float(number) if number.is_finite() => Some(*number),
+        _ => None,
+    }
+}
