@@ -3,7 +3,8 @@
 //! `cargo xtask images`: the recipes in `images/` as OCI archives in `build/images/`.
 //!
 //! One run of mmdebstrap makes the root of an image: its packages, then everything else of the recipe as a hook, so that
-//! the files belong to whom they should without root too (mmdebstrap then works in a user namespace).
+//! the files belong to whom they should without root too (mmdebstrap then works in a user namespace). An image without
+//! packages starts as an empty folder, and all its files belong to root.
 
 mod recipe;
 
@@ -11,12 +12,13 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use coracle_imager::image::{Store, save};
 
-use crate::{paths, sh};
+use crate::{paths, setup, sh};
 use recipe::Chain;
 
 /// Changes when the same recipe gives another image.
@@ -78,32 +80,58 @@ fn build(name: &str) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// Runs mmdebstrap, which writes the root as a tar archive.
+/// Makes the root as a tar archive.
 fn make_root(chain: &Chain, work: &Path, root: &Path) -> Result<()> {
-    if !sh::installed("mmdebstrap") {
-        bail!("mmdebstrap is missing; `cargo xtask setup` installs it");
-    }
-    let debian = chain.debian()?;
     let hook = work.join("hook");
     fs::write(&hook, script(chain)?).context("write the hook")?;
-    // Where packages are only unpacked, mmdebstrap does not come to the later hooks.
-    let stage = match debian.variant.as_str() {
-        "extract" => "extract",
-        _ => "customize",
-    };
-    let mut command = sh::cmd("mmdebstrap", ["--format=tar"]);
-    command
-        .arg(format!("--variant={}", debian.variant))
-        .arg(format!("--include={}", debian.packages.join(",")))
-        .arg(format!("--{stage}-hook=sh '{}' \"$1\"", hook.display()))
-        .arg(&debian.suite)
-        .arg(root)
-        .env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH);
-    let done = sh::output_within(&mut command, LIMIT)?;
+    match chain.debian() {
+        Some(debian) => {
+            if !sh::installed("mmdebstrap") {
+                bail!("mmdebstrap is missing; `cargo xtask setup` installs it");
+            }
+            // Where packages are only unpacked, mmdebstrap does not come to the later hooks.
+            let stage = match debian.variant.as_str() {
+                "extract" => "extract",
+                _ => "customize",
+            };
+            let mut command = sh::cmd("mmdebstrap", ["--format=tar"]);
+            command
+                .arg(format!("--variant={}", debian.variant))
+                .arg(format!("--include={}", debian.packages.join(",")))
+                .arg(format!("--{stage}-hook=sh '{}' \"$1\"", hook.display()))
+                .arg(&debian.suite)
+                .arg(root);
+            step(&mut command)
+        }
+        None => {
+            let folder = paths::created(work.join("root"))?;
+            step(&mut sh::cmd("sh", [&hook, &folder]))?;
+            step(
+                sh::cmd("tar", ["--create", "--format=pax", "--sort=name"])
+                    // Without the times of access and change, which differ from run to run.
+                    .arg("--pax-option=delete=atime,delete=ctime")
+                    .args(["--owner=0", "--group=0", "--numeric-owner"])
+                    .args(["--mode=go-w", &format!("--mtime=@{SOURCE_DATE_EPOCH}")])
+                    .arg("--file")
+                    .arg(root)
+                    .arg("--directory")
+                    .args([&folder, Path::new(".")]),
+            )
+        }
+    }
+}
+
+/// Runs a command that makes an image or a part of it. Steps may call Go.
+fn step(command: &mut Command) -> Result<()> {
+    if let Ok(path) = setup::path_with_go() {
+        command.env("PATH", path);
+    }
+    command.env("SOURCE_DATE_EPOCH", SOURCE_DATE_EPOCH);
+    let done = sh::output_within(command, LIMIT)?;
     if !done.success() {
         let lines: Vec<&str> = done.stderr.lines().collect();
         let last = lines[lines.len().saturating_sub(20)..].join("\n");
-        bail!("`{}` failed:\n{last}", sh::shown(&command));
+        bail!("`{}` failed:\n{last}", sh::shown(command));
     }
     Ok(())
 }

@@ -100,10 +100,10 @@ impl Chain {
             recipes.push(read(&base).with_context(|| format!("the base of images/{name}"))?);
         }
         recipes.reverse();
-        for (at, recipe) in recipes.iter().enumerate() {
-            if recipe.debian.is_some() != (at == 0) {
+        for recipe in &recipes {
+            if recipe.debian.is_some() && recipe.base.is_some() {
                 bail!(
-                    "{}: give either [debian] or base",
+                    "{}: give [debian] or base, not both",
                     recipe.folder.join("image.toml").display()
                 );
             }
@@ -111,13 +111,9 @@ impl Chain {
         Ok(Self { recipes })
     }
 
-    /// The packages everything starts from.
-    pub(super) fn debian(&self) -> Result<&Debian> {
-        let lowest = self
-            .recipes
-            .first()
-            .and_then(|recipe| recipe.debian.as_ref());
-        lowest.context("the lowest recipe has packages")
+    /// The packages everything starts from; none for an image that starts empty.
+    pub(super) fn debian(&self) -> Option<&Debian> {
+        self.recipes.first()?.debian.as_ref()
     }
 
     /// The recipe that was asked for.
