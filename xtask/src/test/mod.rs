@@ -27,7 +27,8 @@ use crate::{paths, setup, sh, syscalls};
 const STEP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// The Go modules of the repository.
-const GO_MODULES: [&str; 4] = [
+const GO_MODULES: [&str; 5] = [
+    "apps/edge",
     "apps/todo-go",
     "tests/programs/go_cgo",
     "tests/programs/go_threaded",
@@ -184,7 +185,12 @@ fn unit(report: &mut Report) -> Result<()> {
 
     let go = setup::go()?;
     report.step("unit tests: Go", || {
-        sh_step(sh::cmd(&go, ["test", "./..."]).current_dir(paths::in_root("apps/todo-go")))
+        let apps = GO_MODULES
+            .iter()
+            .filter(|module| module.starts_with("apps/"));
+        apps.copied().try_for_each(|module| {
+            sh_step(sh::cmd(&go, ["test", "./..."]).current_dir(paths::in_root(module)))
+        })
     })?;
     report.step("unit tests: JavaScript", || {
         npm(&["ci", "--silent"])?;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command web serves the files of a folder by HTTP: the web service of the edge network of Imbert et al. 2018 (CETIC),
+// written anew on the standard library.
+//
+//	web [-listen :80] FOLDER
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+const (
+	// headerTimeout bounds how long a client may take for a request's headers, idleTimeout how long it may be silent
+	// between requests.
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	// maxHeaderBytes bounds a request's headers.
+	maxHeaderBytes = 16 << 10
+	// shutdownGrace bounds how long answers under way may take after SIGTERM.
+	shutdownGrace = 5 * time.Second
+)
+
+func main() {
+	listen := flag.String("listen", ":80", "address")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	if err := run(stop, *listen, flag.Arg(0), nil); err != nil {
+		slog.Error("web", "error", err)
+		os.Exit(1)
+	}
+}
+
+// run serves the folder on address until stop is done. It calls ready, if given, with the address it listens on.
+func run(stop context.Context, address, folder string, ready func(net.Addr)) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           newHandler(root.FS()),
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	slog.Info("serving", "folder", folder, "address", listener.Addr().String())
+	if ready != nil {
+		ready(listener.Addr())
+	}
+	select {
+	case err := <-served:
+		return err
+	case <-stop.Done():
+	}
+	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		return err
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
