@@ -94,16 +94,21 @@ pub(super) fn check(source: &Source<'_>, experiment: &Experiment, known: &Known<
 }
 
 fn machine(source: &Source<'_>, experiment: &Experiment) -> Result<()> {
-    let vcpus = [Key("machine"), Key("vcpus")];
-    if experiment.machine.vcpus.is_empty() {
-        return Err(source.wrong(&vcpus, "vcpus: name at least one number"));
-    }
-    for (index, count) in experiment.machine.vcpus.iter().enumerate() {
-        let twice = experiment.machine.vcpus[..index].contains(count);
-        if twice || !(1..=VCPUS_MAX).contains(count) {
-            let way = [vcpus[0], vcpus[1], Index(index)];
-            let what = format!("vcpus: {count}: want different numbers from 1 to {VCPUS_MAX}");
-            return Err(source.wrong(&way, what));
+    for (key, list) in [
+        ("vcpus", Some(&experiment.machine.vcpus)),
+        ("quick_vcpus", experiment.machine.quick_vcpus.as_ref()),
+    ] {
+        let Some(list) = list else { continue };
+        if list.is_empty() {
+            let what = format!("{key}: name at least one number");
+            return Err(source.wrong(&[Key("machine"), Key(key)], what));
+        }
+        for (index, count) in list.iter().enumerate() {
+            if list[..index].contains(count) || !(1..=VCPUS_MAX).contains(count) {
+                let way = [Key("machine"), Key(key), Index(index)];
+                let what = format!("{key}: {count}: want different numbers from 1 to {VCPUS_MAX}");
+                return Err(source.wrong(&way, what));
+            }
         }
     }
     let way = [Key("machine"), Key("memory")];
@@ -224,6 +229,14 @@ fn workload(
         known
             .platform(platform)
             .map_err(|what| source.wrong(&way, what))?;
+    }
+    let machine = &experiment.machine;
+    for (place, count) in workload.vcpus.iter().enumerate() {
+        if !machine.vcpus(false).contains(count) && !machine.vcpus(true).contains(count) {
+            let way = [at[0], at[1], Key("vcpus"), Index(place)];
+            let what = format!("vcpus: {count}: the machine has {:?}", machine.vcpus);
+            return Err(source.wrong(&way, what));
+        }
     }
     let tool = match (&workload.tool, workload.kind.has_tool()) {
         (None, false) => None,

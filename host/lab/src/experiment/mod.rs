@@ -110,6 +110,8 @@ pub enum Ready {
 pub struct Machine {
     /// Numbers of processors; each is a variant of its own.
     pub vcpus: Vec<u32>,
+    /// Instead of them with `--quick`; none: the same.
+    pub quick_vcpus: Option<Vec<u32>>,
     /// Memory limit (cgroup) or guest memory, such as "256M".
     pub memory: String,
 }
@@ -118,7 +120,19 @@ impl Default for Machine {
     fn default() -> Self {
         Machine {
             vcpus: vec![1],
+            quick_vcpus: None,
             memory: "256M".to_owned(),
+        }
+    }
+}
+
+impl Machine {
+    /// The numbers of processors of a run.
+    #[must_use]
+    pub fn vcpus(&self, quick: bool) -> &[u32] {
+        match &self.quick_vcpus {
+            Some(vcpus) if quick => vcpus,
+            _ => &self.vcpus,
         }
     }
 }
@@ -147,6 +161,9 @@ pub struct Workload {
     /// Names of platforms; empty: all that take part.
     #[serde(default)]
     pub platforms: Vec<String>,
+    /// Numbers of processors; empty: all of the machine. A machine that no workload of a service wants is not started.
+    #[serde(default)]
+    pub vcpus: Vec<u32>,
     /// The load generator of `load`, `ramp` and `endurance`, by name (see [`crate::load::generators`]).
     pub tool: Option<String>,
     /// Parameters in file order; see each generator and kind. A list spans a matrix: `connections = [1, 10]`.
