@@ -9,6 +9,7 @@
 //!
 //! Source: Linux `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h`.
 
+mod extract;
 mod layout;
 mod reader;
 mod writer;
@@ -18,6 +19,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+pub use extract::{ExtractError, extract};
 pub use reader::{Found, ReadError, Reader};
 pub use writer::{Data, Writer};
 

@@ -34,6 +34,8 @@ pub struct Reader {
     file: File,
     meta_at: u64,
     root: u64,
+    /// The time of inodes that record none.
+    time: (i64, u32),
 }
 
 /// A file found in an image.
@@ -41,8 +43,18 @@ pub struct Reader {
 pub struct Found {
     /// `st_mode`
     pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Modification time: seconds since 1970, nanoseconds.
+    pub mtime: (i64, u32),
+    /// The inode's number. Two names of one file have the same.
+    pub number: u64,
     /// Bytes of the content.
     pub size: u64,
+    /// What a device file stands for, as Linux encodes it (`new_encode_dev`).
+    pub(super) device: u32,
     /// Where the whole blocks of the content begin, bytes.
     blocks_at: u64,
     /// How many bytes of content are in whole blocks.
@@ -94,6 +106,7 @@ impl Reader {
         Ok(Self {
             meta_at: u64::from(long(40)) * BLOCK as u64,
             root: u64::from(u16::from_le_bytes([block[14], block[15]])),
+            time: (eight(&block, 24).cast_signed(), long(32)),
             file,
         })
     }
@@ -186,8 +199,17 @@ impl Reader {
         let head = if format & 1 == 1 { EXTENDED } else { COMPACT };
         self.read_exact(&mut inode[..head], at)?;
         let size = match head {
-            EXTENDED => u64::from_le_bytes(std::array::from_fn(|byte| inode[8 + byte])),
+            EXTENDED => eight(&inode, 8),
             _ => u64::from(u32::from_le_bytes(four(&inode, 8))),
+        };
+        let long = |at| u32::from_le_bytes(four(&inode, at));
+        let short = |at: usize| u32::from(u16::from_le_bytes([inode[at], inode[at + 1]]));
+        let (uid, gid, mtime) = match head {
+            EXTENDED => {
+                let time = (eight(&inode, 32).cast_signed(), long(40));
+                (long(24), long(28), time)
+            }
+            _ => (short(24), short(26), self.time),
         };
         let xattr_units = u64::from(u16::from_le_bytes([inode[2], inode[3]]));
         let xattr_bytes = match xattr_units {
@@ -201,6 +223,11 @@ impl Reader {
         };
         Ok(Found {
             mode: u16::from_le_bytes([inode[4], inode[5]]),
+            uid,
+            gid,
+            mtime,
+            number,
+            device: long(16),
             size: size.min(i64::MAX.unsigned_abs()),
             blocks_at: u64::from(u32::from_le_bytes(four(&inode, 16))) * BLOCK as u64,
             in_blocks: in_blocks.min(i64::MAX.unsigned_abs()),
@@ -254,6 +281,30 @@ impl Reader {
         Ok(())
     }
 
+    /// The root folder.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub(super) fn root(&self) -> Result<Found, ReadError> {
+        self.inode(self.root)
+    }
+
+    /// What is in a folder, by name, without `.` and `..`.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub(super) fn children(&self, folder: &Found) -> Result<Vec<(Vec<u8>, Found)>, ReadError> {
+        let mut children = Vec::new();
+        self.entries(folder, |name, number| {
+            if name != b"." && name != b".." {
+                children.push((name.to_vec(), number));
+            }
+            true
+        })?;
+        let found = |(name, number)| Ok((name, self.inode(number)?));
+        children.into_iter().map(found).collect()
+    }
+
     /// What is at `path`, which holds no `..`, without following links.
     ///
     /// # Errors
@@ -290,6 +341,10 @@ impl Reader {
 
 fn four(bytes: &[u8], at: usize) -> [u8; 4] {
     std::array::from_fn(|byte| bytes[at + byte])
+}
+
+fn eight(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
 /// The names of a path, last first.

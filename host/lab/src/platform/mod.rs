@@ -1,26 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Ways to run an image. Each states its substrate; platforms are compared within one.
+//!
+//! What is alike for all: the files of the image ([`root`]), program, arguments, environment, user; the number of
+//! processors and which of the host's they are; the memory; the network path up to the bridge ([`crate::network`]); output
+//! that goes to a file of the host; volumes on the host's disk, where `fsync` waits for that disk; `/tmp` in memory.
+//!
+//! What is not alike, because it is what a platform is:
+//! - *Memory* is a limit of the control group for process, container and gVisor, which share the host's page cache; for a VM
+//!   it is the size of the guest's memory, from which its kernel and page cache live too.
+//! - *Processors*: on the host a service is bound to as many processors as it has vCPUs. Of a VM the whole VMM is bound to
+//!   the processors of the server's side, so its own threads share them with the vCPUs.
+//! - *Root*: the host mounts a scratch layer over the files; the Linux VM has them on a disk with ext4 whose changes are
+//!   dropped, the unikernel on one with EROFS below memory.
 
+pub(crate) mod cgroup;
+mod folders;
+pub mod linux_vm;
+mod root;
+mod spawn;
+mod tool;
+mod unikernel;
+mod vmm;
+
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::Duration;
 
-use crate::Result;
-use crate::experiment::Service;
-use crate::network::{Kind, Link};
+use crate::experiment::{Service, unknown};
+use crate::network::{Link, Wanted};
 use crate::record::PlatformFacts;
+use crate::{Error, Result};
 
 /// A way to run an image.
-pub trait Platform {
+pub trait Platform: Send {
     /// The name in experiments: "process", "container", "gvisor", "linux-vm", "linux-vm-container", "unikernel", "image:NAME".
     fn name(&self) -> &str;
 
     /// What it is, for the record.
     fn facts(&self) -> PlatformFacts;
 
-    /// What it is attached to the network by.
-    fn attachment(&self) -> Kind;
+    /// The place in the network it needs.
+    fn wanted(&self) -> Wanted;
 
     /// Makes what a start needs and what should not count as start: root file system, disk image. Cached by digest.
     fn prepare(&mut self, service: &Service, image: &Image) -> Result<Prepared>;
@@ -67,7 +91,7 @@ pub struct Order<'a> {
 }
 
 /// A started service. Dropping it ends it and removes all it left: processes, cgroups, mounts, namespaces.
-pub trait Instance {
+pub trait Instance: Send {
     /// The command lines that started it, as a person would type them.
     fn commands(&self) -> Vec<String>;
 
@@ -90,8 +114,8 @@ pub trait Instance {
     fn stop(self: Box<Self>, grace: Duration) -> Result<Option<Ended>>;
 
     /// Counters the guest itself reports over its control channel, by name ("boot.kernel_ms", "exits" ...); empty elsewhere.
-    fn counters(&mut self) -> std::collections::BTreeMap<String, f64> {
-        std::collections::BTreeMap::new()
+    fn counters(&mut self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
     }
 }
 
@@ -113,4 +137,81 @@ pub struct Processes {
     pub runtime: Vec<u32>,
     /// Guest memory of a VMM, to tell its mapping from the VMM's own.
     pub guest_memory_bytes: Option<u64>,
+}
+
+/// A way to make a platform.
+type Make = fn() -> Result<Box<dyn Platform>>;
+
+/// The platforms by name, in the order of tables. `container` may name its runtime: `container:crun`.
+const PLATFORMS: &[(&str, Make)] = &[
+    ("linux-vm", || Ok(Box::new(linux_vm::LinuxVm::find()?))),
+    ("unikernel", || Ok(Box::new(unikernel::Unikernel::find()?))),
+];
+
+/// The names of all platforms.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    PLATFORMS.iter().map(|(name, _)| *name).collect()
+}
+
+/// The platform of that name. `base`: the folder that holds `experiments/`.
+///
+/// # Errors
+/// [`Error::Input`] for a name that is unknown, with the nearest known one; [`Error::Host`] when this host lacks what the
+/// platform needs, with what to do.
+pub fn find(name: &str, base: &Path) -> Result<Box<dyn Platform>> {
+    let _ = base;
+    match PLATFORMS.iter().find(|(known, _)| *known == name) {
+        Some((_, make)) => make(),
+        None => Err(Error::Input(unknown("platform", name, &names()))),
+    }
+}
+
+/// What [`Platform::prepare`] kept for a service.
+fn prepared<'a, T>(kept: &'a BTreeMap<String, T>, service: &Service) -> Result<&'a T> {
+    kept.get(&service.name)
+        .ok_or_else(|| Error::Input(format!("the service {} was not prepared", service.name)))
+}
+
+fn wrong_link(platform: &str) -> Error {
+    Error::Input(format!(
+        "{platform}: a place in the network of the wrong kind"
+    ))
+}
+
+/// The name of an instance's control group: of this process, so that a later run knows whether it still lives.
+fn cgroup_name(order: &Order<'_>) -> String {
+    format!(
+        "{}{}-{}",
+        crate::network::PREFIX,
+        std::process::id(),
+        order.name
+    )
+}
+
+/// Files in the instance's folder for what a program writes: `NAME.stdout` and `NAME.stderr`.
+fn streams(folder: &Path, name: &str) -> Result<(File, File)> {
+    let create = |end: &str| {
+        let path = folder.join(format!("{name}.{end}"));
+        File::create(&path).map_err(Error::file(path))
+    };
+    Ok((create("stdout")?, create("stderr")?))
+}
+
+/// Ends a child at once and takes its status.
+fn end_child(child: &mut Child) {
+    // One that has ended needs no signal; then both say so.
+    drop(child.kill());
+    drop(child.wait());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+
+    #[test]
+    fn an_unknown_platform_names_the_nearest() {
+        let error = find("linuxvm", std::path::Path::new("/")).err().unwrap();
+        assert!(error.to_string().contains("\"linux-vm\"?"), "{error}");
+    }
 }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What all VMs of the lab share: the VMM, how it runs guest code, the machine. Platforms with the same of these, and only
+//! they, are compared.
+
+use std::path::Path;
+
+use coracle_vmm::accel::AccelChoice;
+use coracle_vmm::{Accel, Host, Qemu};
+
+use super::folders;
+use crate::{Error, Result};
+
+/// The machine type.
+pub(crate) const MACHINE: &str = "microvm";
+
+/// QEMU's own filter of system calls, as `coracle run` sets it.
+pub(crate) const SANDBOX: &str =
+    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+
+/// The VMM of this host.
+#[derive(Clone, Debug)]
+pub(crate) struct Vmm {
+    pub(crate) qemu: Qemu,
+    pub(crate) version: String,
+    pub(crate) accel: Accel,
+    /// Frequency of the time-stamp counter, where it is steady.
+    pub(crate) tsc_khz: Option<u64>,
+}
+
+impl Vmm {
+    /// Finds QEMU and how it runs guest code here: `CORACLE_ACCEL`, else KVM if a probe guest runs, else emulation.
+    pub(crate) fn find() -> Result<Vmm> {
+        let host_error = |error: &dyn std::fmt::Display| Error::Host(error.to_string());
+        let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let given = variable("CORACLE_QEMU");
+        let qemu =
+            Qemu::find(given.as_deref().map(Path::new)).map_err(|error| host_error(&error))?;
+        let mut host = Host::load(&folders::cache()?);
+        let version = host
+            .qemu_version(&qemu)
+            .map_err(|error| host_error(&error))?;
+        qemu.check(version).map_err(|error| host_error(&error))?;
+        let choice: AccelChoice = variable("CORACLE_ACCEL")
+            .unwrap_or_else(|| "auto".into())
+            .parse()
+            .map_err(|error| Error::Input(format!("CORACLE_ACCEL: {error}")))?;
+        let chosen = choice
+            .choose(&mut host, &qemu)
+            .map_err(|error| host_error(&error))?;
+        Ok(Vmm {
+            version: format!("{}.{}", version.major, version.minor),
+            accel: chosen.accel,
+            tsc_khz: host.tsc_khz(),
+            qemu,
+        })
+    }
+
+    /// What platforms must share to be compared.
+    pub(crate) fn substrate(&self) -> String {
+        format!("qemu {}, {MACHINE}, {}", self.version, self.accel)
+    }
+
+    /// QEMU's option for a guest that is not ours. Its buffer of translated code is the largest that `coracle run` would
+    /// give a guest with this memory, so that a whole Linux does not run out of it; `coracle run` sizes its own by the
+    /// program.
+    pub(crate) fn accel_option(&self, memory_bytes: u64) -> String {
+        match self.accel {
+            Accel::Kvm => "kvm".into(),
+            Accel::Tcg => format!("tcg,tb-size={}", ((memory_bytes >> 20) / 4).clamp(64, 256)),
+        }
+    }
+
+    /// The processor model the guest sees.
+    pub(crate) fn cpu(&self) -> &'static str {
+        match self.accel {
+            Accel::Kvm => "host",
+            Accel::Tcg => "max",
+        }
+    }
+
+    /// Options of a TAP that hand packets over in the host's kernel, where that is possible; as `coracle run` decides it.
+    pub(crate) fn vhost(&self) -> &'static str {
+        let opens = || {
+            std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open("/dev/vhost-net")
+                .is_ok()
+        };
+        match self.accel {
+            Accel::Kvm if opens() => ",vhost=on",
+            _ => "",
+        }
+    }
+}
