@@ -36,8 +36,6 @@ pub enum Wanted {
     Namespace,
 }
 
-use crate::Result;
-
 /// A place in the network for one instance.
 #[derive(Clone, Debug)]
 pub enum Link {
