@@ -15,6 +15,7 @@ pub mod metric;
 pub mod network;
 pub mod platform;
 pub mod record;
+pub mod report;
 pub mod statistics;
 
 pub use error::{Error, Result};

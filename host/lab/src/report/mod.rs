@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What a result says, for readers: one HTML file that opens offline, and the same as Markdown, CSV and JSON lines.
+//!
+//! Everything comes from `result.jsonl`; a report can be made again at any time and on any machine.
+
+mod bars;
+mod flat;
+mod html;
+mod markdown;
+mod method;
+mod model;
+mod overview;
+mod panels;
+mod svg;
+mod table;
+mod verdict;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+use crate::record;
+use crate::{Error, Result};
+
+use model::Model;
+
+/// A result in a report.
+struct Chapter<'a> {
+    model: Model<'a>,
+    /// An anchor of the page, and part of file names.
+    id: String,
+    /// From the report's folder to the result's, with a slash at its end; empty if it is the same.
+    to_result: String,
+}
+
+/// Writes `report.html`, `report.md`, `report.csv`, `report.jsonl` and for each result an `overview.svg` into `folder`.
+///
+/// `results` are result folders, files, or folders of results. Answers the path of `report.html`.
+///
+/// # Errors
+/// When a result cannot be read or is of another schema version, or the report cannot be written.
+pub fn write(results: &[PathBuf], folder: &Path) -> Result<PathBuf> {
+    let mut loaded = Vec::new();
+    for path in results {
+        for file in record::find(path)? {
+            loaded.push(record::read(&file)?);
+        }
+    }
+    if loaded.is_empty() {
+        return Err(Error::Input("no result to report on".to_owned()));
+    }
+    let mut chapters: Vec<Chapter<'_>> = Vec::new();
+    for recorded in &loaded {
+        let mut id = word(&recorded.run.experiment);
+        let same = chapters
+            .iter()
+            .filter(|chapter| chapter.model.loaded.run.experiment == recorded.run.experiment);
+        match same.count() {
+            0 => {}
+            before => id += &format!("-{}", before + 1),
+        }
+        chapters.push(Chapter {
+            model: Model::new(recorded),
+            id,
+            to_result: relative(folder, &recorded.folder),
+        });
+    }
+    std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
+    let put = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text)
+            .map_err(Error::file(&path))
+            .map(|()| path)
+    };
+    for chapter in &chapters {
+        let name = if chapters.len() == 1 {
+            "overview.svg".to_owned()
+        } else {
+            format!("overview-{}.svg", chapter.id)
+        };
+        if let Some(picture) = overview::draw(&chapter.model) {
+            put(&name, picture)?;
+        }
+    }
+    put("report.md", markdown::render(&chapters))?;
+    put("report.csv", flat::csv(&chapters))?;
+    put("report.jsonl", flat::json_lines(&chapters))?;
+    put("report.html", html::render(&chapters))
+}
+
+/// Letters, digits and dashes only.
+fn word(name: &str) -> String {
+    name.chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        })
+        .collect()
+}
+
+/// The way from one folder to another, as a link; a full path where there is no other.
+fn relative(from: &Path, to: &Path) -> String {
+    let full = |path: &Path| {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        std::fs::canonicalize(path)
+            .or_else(|_| std::path::absolute(path))
+            .unwrap_or_else(|_| path.to_owned())
+    };
+    let (from, to) = (full(from), full(to));
+    let shared = from
+        .components()
+        .zip(to.components())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let up = from.components().count() - shared;
+    let mut link = "../".repeat(up);
+    for part in to.components().skip(shared) {
+        link += &part.as_os_str().to_string_lossy();
+        link.push('/');
+    }
+    link
+}

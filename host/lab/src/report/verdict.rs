@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! The answers of a result: a sentence for each statement the experiment wants decided.
+
+use super::model::{Finding, Key, Model, SHARE};
+use super::words;
+use crate::experiment::Verdict;
+use crate::statistics::{Estimate, Ratio};
+
+/// A statement, decided as far as the samples allow.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Answer {
+    /// What was claimed or is wanted.
+    pub(super) claim: Option<String>,
+    /// In one sentence, where there are several points.
+    pub(super) summary: Option<String>,
+    /// A sentence for each service and point.
+    pub(super) points: Vec<Decided>,
+}
+
+/// A sentence.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Decided {
+    pub(super) sentence: String,
+    /// None where there is nothing to decide by.
+    pub(super) finding: Option<Finding>,
+    /// "go, 1 vCPU, connections 40".
+    pub(super) place: String,
+    pub(super) ratio: Option<Ratio>,
+}
+
+/// All answers, in the experiment's order.
+pub(super) fn answers(model: &Model<'_>) -> Vec<Answer> {
+    let verdicts = model
+        .experiment
+        .iter()
+        .flat_map(|experiment| &experiment.verdicts);
+    verdicts.map(|verdict| answer(model, verdict)).collect()
+}
+
+fn answer(model: &Model<'_>, verdict: &Verdict) -> Answer {
+    let mut keys: Vec<&Key> = Vec::new();
+    for group in &model.groups {
+        for row in &group.rows {
+            let key = &row.key;
+            if key.workload == verdict.workload
+                && key.metric == verdict.metric
+                && !keys.contains(&key)
+            {
+                keys.push(key);
+            }
+        }
+    }
+    let mut points: Vec<Decided> = keys
+        .into_iter()
+        .filter(|key| {
+            [&verdict.platform, &verdict.against]
+                .into_iter()
+                .any(|platform| model.rounds(key, platform).is_some())
+        })
+        .map(|key| decide(model, verdict, key))
+        .collect();
+    if points.is_empty() {
+        points.push(Decided {
+            sentence: format!(
+                "{} of {} against {} was not measured.",
+                words::title(&verdict.metric),
+                verdict.platform,
+                verdict.against
+            ),
+            finding: None,
+            place: String::new(),
+            ratio: None,
+        });
+    }
+    Answer {
+        claim: verdict.claim.clone(),
+        summary: summary(verdict, &points),
+        points,
+    }
+}
+
+fn decide(model: &Model<'_>, verdict: &Verdict, key: &Key) -> Decided {
+    let (of, by) = (verdict.platform.as_str(), verdict.against.as_str());
+    let place = place(model, key);
+    let undecided = |why: String| Decided {
+        sentence: format!("{}: {why}.", with_place(&words::title(&key.metric), &place)),
+        finding: None,
+        place: place.clone(),
+        ratio: None,
+    };
+    for platform in [of, by] {
+        if model.rounds(key, platform).is_none() {
+            let failed = model.failures(key, platform);
+            return undecided(match failed {
+                0 => format!("{platform} was not measured"),
+                1 => format!("{platform} failed"),
+                _ => format!("{platform} failed {failed} times"),
+            });
+        }
+    }
+    let (on, against_on) = (model.substrate(of), model.substrate(by));
+    if on != against_on {
+        return undecided(format!(
+            "not compared, since {of} ran on \u{201c}{on}\u{201d} and {by} on \u{201c}{against_on}\u{201d}"
+        ));
+    }
+    let exact = Model::is_exact(&key.metric);
+    let Some(ratio) = model.ratio(key, of, by) else {
+        return match (exact, model.estimate(key, of), model.estimate(key, by)) {
+            (true, Some(of_size), Some(by_size)) if by_size.median > 0.0 => {
+                sized(key, verdict, place, &of_size, &by_size)
+            }
+            _ => undecided(format!(
+                "no ratio, {of} or {by} has a single run or a median of 0"
+            )),
+        };
+    };
+    let finding = if exact {
+        Finding::of_exact(&key.metric, ratio.ratio)
+    } else {
+        Finding::of(&key.metric, &ratio, SHARE)
+    };
+    let unsettled = words::unsettled(ratio.runs, ratio.width(), SHARE).filter(|_| !exact);
+    let ending = match (finding, unsettled) {
+        (Finding::NotSettled, Some(why)) => why,
+        (finding, Some(why)) => format!("{}; the size of it is {why}", finding.word()),
+        (finding, None) => finding.word().to_owned(),
+    };
+    Decided {
+        sentence: format!(
+            "{}: {ending}.",
+            with_place(&claim(&key.metric, of, by, &words::ratio(&ratio)), &place)
+        ),
+        finding: Some(finding),
+        place,
+        ratio: Some(ratio),
+    }
+}
+
+/// Sizes do not differ from run to run, so one is enough.
+fn sized(key: &Key, verdict: &Verdict, place: String, of: &Estimate, by: &Estimate) -> Decided {
+    let ratio = of.median / by.median;
+    let finding = Finding::of_exact(&key.metric, ratio);
+    let words = claim(
+        &key.metric,
+        &verdict.platform,
+        &verdict.against,
+        &words::times(ratio),
+    );
+    Decided {
+        sentence: format!("{}: {}.", with_place(&words, &place), finding.word()),
+        finding: Some(finding),
+        place,
+        ratio: None,
+    }
+}
+
+/// What a ratio means for a metric, as the beginning of a sentence.
+fn claim(metric: &str, of: &str, by: &str, ratio: &str) -> String {
+    match metric {
+        "throughput_per_s" | "sustained_per_s" => {
+            format!("{of} serves {ratio} times the requests of {by}")
+        }
+        "first_answer_s" => format!("{of} takes {ratio} times as long as {by} to the first answer"),
+        "restart_ms" | "restart_legacy_ms" => {
+            format!("{of} takes {ratio} times as long as {by} to restart")
+        }
+        "bandwidth_mbit_s" => format!("{of} carries {ratio} times the data of {by}"),
+        "running_instances" => format!("{of} fits {ratio} times the instances of {by}"),
+        _ if metric.starts_with("memory_") || metric.starts_with("image_") => {
+            format!(
+                "{of} needs {ratio} times the {} of {by}",
+                lower(&words::title(metric))
+            )
+        }
+        _ => format!(
+            "{} of {of} is {ratio} times that of {by}",
+            words::title(metric)
+        ),
+    }
+}
+
+/// A name within a sentence: a capital at its begin goes, unless the word is one of capitals.
+pub(super) fn lower(title: &str) -> String {
+    let mut letters = title.chars();
+    match (letters.next(), letters.clone().next()) {
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
+            first.to_lowercase().collect::<String>() + letters.as_str()
+        }
+        _ => title.to_owned(),
+    }
+}
+
+fn with_place(sentence: &str, place: &str) -> String {
+    if place.is_empty() {
+        sentence.to_owned()
+    } else {
+        format!("{sentence} ({place})")
+    }
+}
+
+/// Where a figure was measured, as far as the result has more than one such place.
+pub(super) fn place(model: &Model<'_>, key: &Key) -> String {
+    let mut parts = Vec::new();
+    if model.services > 1 {
+        parts.push(key.service.clone());
+    }
+    if model.sizes > 1 {
+        parts.push(words::vcpus(key.vcpus));
+    }
+    if !key.point.is_empty() {
+        parts.push(words::point(&key.point));
+    }
+    parts.join(", ")
+}
+
+/// Many points in one sentence: how many fell which way, and the range of the ratios.
+fn summary(verdict: &Verdict, points: &[Decided]) -> Option<String> {
+    if points.len() < 2 {
+        return None;
+    }
+    let count = |finding: Option<Finding>| {
+        points
+            .iter()
+            .filter(|point| point.finding == finding)
+            .count()
+    };
+    let mut counts = Vec::new();
+    for finding in [
+        Finding::Better,
+        Finding::Worse,
+        Finding::Different,
+        Finding::Same,
+        Finding::NotSettled,
+    ] {
+        let count = count(Some(finding));
+        if count > 0 {
+            counts.push(format!("{count} {}", finding.word()));
+        }
+    }
+    let missing = count(None);
+    if missing > 0 {
+        counts.push(format!("{missing} without a ratio"));
+    }
+    let by_ratio = |a: &&Decided, b: &&Decided| {
+        let value = |point: &Decided| point.ratio.map_or(f64::NAN, |ratio| ratio.ratio);
+        value(a).total_cmp(&value(b))
+    };
+    let known = || points.iter().filter(|point| point.ratio.is_some());
+    let range = match (known().min_by(by_ratio), known().max_by(by_ratio)) {
+        (Some(least), Some(most)) if least != most => format!(
+            "; from {} ({}) to {} times ({})",
+            words::times(least.ratio?.ratio),
+            least.place,
+            words::times(most.ratio?.ratio),
+            most.place
+        ),
+        _ => String::new(),
+    };
+    Some(format!(
+        "{} of {} against {}, at {} points: {}{range}.",
+        words::title(&verdict.metric),
+        verdict.platform,
+        verdict.against,
+        points.len(),
+        counts.join(", ")
+    ))
+}
