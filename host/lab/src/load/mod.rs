@@ -3,8 +3,11 @@
 //! Load generators: the tools the studies and the field use, and one of our own for constant rates and for scenarios.
 //! Whatever the tool prints becomes one [`Outcome`].
 
+mod engine;
+mod http;
 mod install;
 mod parameters;
+mod rate;
 mod redis;
 mod tool;
 mod units;
@@ -97,7 +100,13 @@ pub struct Row {
 /// All generators.
 #[must_use]
 pub fn generators() -> Vec<Box<dyn Generator>> {
-    vec![Box::new(wrk::Wrk), Box::new(redis::RedisBenchmark)]
+    vec![
+        Box::new(wrk::Wrk),
+        Box::new(redis::RedisBenchmark),
+        Box::new(rate::Rate),
+        Box::new(rate::Closed),
+        Box::new(rate::Hold),
+    ]
 }
 
 /// The generator of that name, or an error with the nearest known one.

@@ -120,6 +120,16 @@ impl<'a> Parameters<'a> {
             Some(_) => Err(self.wrong("path", "a text that begins with /")),
         }
     }
+
+    /// Yes or no; no if it is not given.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool> {
+        match self.point.get(name) {
+            None => Ok(false),
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| self.wrong(name, "true or false")),
+        }
+    }
 }
 
 #[expect(
