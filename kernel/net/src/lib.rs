@@ -49,6 +49,7 @@ pub mod address;
 mod counters;
 mod dhcp;
 mod icmp;
+mod inbox;
 mod ip;
 mod link;
 mod loopback;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use coracle_core::packet::{PacketBuf, TxPacket};
 use coracle_core::sync::SpinLock;
 
-use crate::packet::copy_fragment;
+use crate::packet::contiguous;
 use crate::stack::NetStack;
 
 /// Packets that may wait. TCP recovers from a drop, as on any network.
@@ -45,13 +45,7 @@ fn into_contiguous(packet: TxPacket) -> PacketBuf {
     if packet.fragments.is_empty() {
         return packet.head;
     }
-    let mut all = PacketBuf::new(0, packet.len());
-    all.append(packet.head.len())
-        .copy_from_slice(packet.head.data());
-    for fragment in &packet.fragments {
-        copy_fragment(fragment, all.append(fragment.len()));
-    }
-    all
+    contiguous(&packet)
 }
 
 impl NetStack {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Small questions about packet buffers that several protocols ask.
 
-use coracle_core::packet::{Fragment, PacketBuf};
+use coracle_core::packet::{Fragment, PacketBuf, TxPacket};
 
 /// Payload that fits the smallest buffers of the packet pool.
 const SMALL: usize = 256;
@@ -16,6 +16,17 @@ pub(crate) fn copy_fragment(fragment: &Fragment, out: &mut [u8]) {
         } => out.copy_from_slice(&buffer.data()[*offset..*offset + *len]),
         Fragment::Page { page, offset, .. } => page.read(*offset, out),
     }
+}
+
+/// All bytes of a packet in one buffer.
+pub(crate) fn contiguous(packet: &TxPacket) -> PacketBuf {
+    let mut all = PacketBuf::new(0, packet.len());
+    all.append(packet.head.len())
+        .copy_from_slice(packet.head.data());
+    for fragment in &packet.fragments {
+        copy_fragment(fragment, all.append(fragment.len()));
+    }
+    all
 }
 
 /// Memory that a buffer holds, whatever part of it is payload: what limits must count, or a peer that sends single

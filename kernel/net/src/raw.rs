@@ -2,10 +2,8 @@
 //! Sockets below the transport protocols (`raw(7)`, `icmp(7)`): raw ones, which see all packets of a protocol and send
 //! their own, and ping sockets, which see the answers to their own echoes.
 
-use alloc::collections::VecDeque;
-use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use coracle_abi::raw::net as n;
 use coracle_core::io::{IoDst, IoSrc};
@@ -15,14 +13,12 @@ use coracle_core::sync::SpinLock;
 use coracle_core::{Errno, PollEvents, Result};
 
 use crate::address::Address;
+use crate::inbox::Inbox;
 use crate::ip::{IpHeader, IpMeta};
 use crate::stack::NetStack;
 use crate::wire::icmp::{HEADER, v4, v6};
 use crate::wire::{ipv4, protocol};
 
-/// Bytes queued at most, with an overhead for each message.
-const LIMIT: usize = 212_992;
-const OVERHEAD: usize = 256;
 /// Longest message sent.
 const LONGEST: usize = 65_507;
 
@@ -31,8 +27,7 @@ struct Inner {
     id: u16,
     local: Option<Address>,
     peer: Option<Address>,
-    queue: VecDeque<(Vec<u8>, Address)>,
-    held: usize,
+    inbox: Inbox<Address>,
 }
 
 /// Protocol number of sockets that only send, and bring their own IP header (`IPPROTO_RAW`).
@@ -51,27 +46,6 @@ pub(crate) struct RawSocket {
     ttl: AtomicU8,
     tos: AtomicU8,
     inner: SpinLock<Inner>,
-}
-
-/// All of them.
-#[derive(Default)]
-pub(crate) struct RawSockets {
-    list: SpinLock<Vec<Weak<RawSocket>>>,
-    /// Length of the list: a packet looks at nothing else while there are none.
-    count: AtomicUsize,
-}
-
-impl RawSockets {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Vec<Weak<RawSocket>>)) {
-        let mut list = self.list.lock();
-        change(&mut list);
-        self.count.store(list.len(), Ordering::Relaxed);
-    }
 }
 
 impl RawSocket {
@@ -99,21 +73,16 @@ impl RawSocket {
                 id: coracle_abi::convert::low_u16(coracle_core::random::u64()),
                 local: None,
                 peer: None,
-                queue: VecDeque::new(),
-                held: 0,
+                inbox: Inbox::default(),
             }),
         });
-        let me = Arc::downgrade(&socket);
-        stack.raw.change(|list| list.push(me));
+        stack.raw.add(&socket);
         socket
     }
 
     /// The last descriptor was closed.
     pub(crate) fn close(&self, stack: &NetStack) {
-        let me: *const Self = self;
-        stack
-            .raw
-            .change(|list| list.retain(|s| !core::ptr::eq(s.as_ptr(), me)));
+        stack.raw.remove(self);
     }
 
     /// Options of IP that raw sockets have. Returns whether it is one of them.
@@ -243,24 +212,12 @@ impl RawSocket {
     }
 
     /// Takes a message: bytes copied, its length, its sender.
-    #[cold]
     pub(crate) fn receive(
         &self,
         dst: &mut IoDst<'_>,
         peek: bool,
     ) -> Result<(usize, usize, Address)> {
-        let mut inner = self.inner.lock();
-        let (bytes, from) = inner.queue.front().ok_or(Errno::EAGAIN)?;
-        let (len, from) = (bytes.len(), *from);
-        let copied = dst.write(bytes)?;
-        if dst.faulted().is_some() {
-            return Err(Errno::EFAULT);
-        }
-        if !peek {
-            inner.queue.pop_front();
-            inner.held -= len + OVERHEAD;
-        }
-        Ok((copied, len, from))
+        self.inner.lock().inbox.take(dst, peek)
     }
 
     /// Whether a message is for this socket.
@@ -279,30 +236,20 @@ impl RawSocket {
         fits && (!self.ping || own_echo())
     }
 
-    fn deliver(&self, bytes: Vec<u8>, from: Address) -> bool {
-        let mut inner = self.inner.lock();
-        let cost = bytes.len() + OVERHEAD;
-        if inner.held + cost > LIMIT {
+    fn deliver(&self, bytes: &[u8], from: Address) -> bool {
+        if !self.inner.lock().inbox.push(bytes, from) {
             return false;
         }
-        inner.held += cost;
-        inner.queue.push_back((bytes, from));
-        drop(inner);
         self.poll.notify(PollEvents::IN | PollEvents::RDNORM);
         true
     }
 
     pub(crate) fn poll(&self) -> PollEvents {
-        let write = PollEvents::OUT | PollEvents::WRNORM;
-        if self.inner.lock().queue.is_empty() {
-            write
-        } else {
-            write | PollEvents::IN | PollEvents::RDNORM
-        }
+        self.inner.lock().inbox.poll()
     }
 
     pub(crate) fn readable_bytes(&self) -> usize {
-        self.inner.lock().queue.front().map_or(0, |(b, _)| b.len())
+        self.inner.lock().inbox.readable_bytes()
     }
 }
 
@@ -314,26 +261,18 @@ impl NetStack {
         if self.raw.is_empty() {
             return false;
         }
-        let sockets: Vec<Arc<RawSocket>> = {
-            let list = self.raw.list.lock();
-            list.iter().filter_map(Weak::upgrade).collect()
-        };
         let mut taken = false;
-        for socket in sockets {
+        for socket in self.raw.all() {
             if !socket.wants(meta, buf.data()) {
                 continue;
             }
             taken = true;
             let with_header = !socket.ping && !socket.v6;
-            let bytes = if with_header {
-                buf.prepend(meta.header_len);
-                let bytes = buf.data().to_vec();
-                buf.trim_front(meta.header_len);
-                bytes
-            } else {
-                buf.data().to_vec()
-            };
-            if !socket.deliver(bytes, meta.source) {
+            let header_len = if with_header { meta.header_len } else { 0 };
+            buf.prepend(header_len);
+            let delivered = socket.deliver(buf.data(), meta.source);
+            buf.trim_front(header_len);
+            if !delivered {
                 self.counters.drop_receive_full.bump();
             }
         }

@@ -18,11 +18,12 @@ use coracle_core::timer::TimerTarget;
 use crate::address::{Address, Prefix};
 use crate::counters::Counters;
 use crate::dhcp::Dhcp;
+use crate::inbox::Watchers;
 use crate::ip::{Groups, Reassembly};
-use crate::link::{Interface, PacketSockets};
+use crate::link::{Interface, PacketSocket};
 use crate::loopback::Loopback;
 use crate::map::HashKey;
-use crate::raw::RawSockets;
+use crate::raw::RawSocket;
 use crate::route::{Route, RouteTable};
 use crate::socket::Credentials;
 use crate::tcp::TcpTables;
@@ -112,8 +113,8 @@ pub struct NetStack {
     pub(crate) udp: UdpTables,
     pub(crate) unix: UnixNames,
     pub(crate) dhcp: Dhcp,
-    pub(crate) raw: RawSockets,
-    pub(crate) packets: PacketSockets,
+    pub(crate) raw: Watchers<RawSocket>,
+    pub(crate) packets: Watchers<PacketSocket>,
     pub(crate) groups: Groups,
 }
 
@@ -145,8 +146,8 @@ impl NetStack {
                 udp: UdpTables::new(key),
                 unix: UnixNames::default(),
                 dhcp: Dhcp::default(),
-                raw: RawSockets::default(),
-                packets: PacketSockets::default(),
+                raw: Watchers::default(),
+                packets: Watchers::default(),
                 groups: Groups::default(),
             }
         });

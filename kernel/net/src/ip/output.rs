@@ -10,7 +10,7 @@ use coracle_core::packet::{ChecksumOffload, HEADROOM, PacketBuf, TxPacket};
 
 use crate::address::Address;
 use crate::link::Path;
-use crate::packet::copy_fragment;
+use crate::packet::{contiguous, copy_fragment};
 use crate::stack::NetStack;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet;
@@ -217,13 +217,7 @@ impl NetStack {
         } else {
             ipv6::HEADER + ipv6::Fragment::LEN
         };
-        let mut whole = PacketBuf::new(0, packet.len());
-        whole
-            .append(packet.head.len())
-            .copy_from_slice(packet.head.data());
-        for fragment in &packet.fragments {
-            copy_fragment(fragment, whole.append(fragment.len()));
-        }
+        let whole = contiguous(packet);
         let step = (path.interface.mtu - front) & !7;
         let id = coracle_core::random::u64();
         let (mut offset, total) = (0, whole.len());

@@ -9,4 +9,4 @@ mod resolve;
 pub(crate) use interface::{Interface, Path};
 pub(crate) use neighbour::{NeighbourTable, Resolution};
 pub use packet_socket::LinkAddress;
-pub(crate) use packet_socket::{PacketSocket, PacketSockets};
+pub(crate) use packet_socket::PacketSocket;

@@ -2,10 +2,7 @@
 //! `AF_PACKET` (packet(7)): sockets that see and send whole frames, for programs that bring their own protocols, and for
 //! those that watch.
 
-use alloc::collections::VecDeque;
-use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use alloc::sync::Arc;
 
 use coracle_core::io::{IoDst, IoSrc};
 use coracle_core::packet::{HEADROOM, PacketBuf, TxPacket};
@@ -14,16 +11,13 @@ use coracle_core::sync::SpinLock;
 use coracle_core::{Errno, PollEvents, Result};
 
 use super::Interface;
-use crate::packet::copy_fragment;
+use crate::inbox::Inbox;
+use crate::packet::contiguous;
 use crate::stack::NetStack;
 use crate::wire::ethernet::{self, BROADCAST, Ethernet};
 
 /// Protocol number for all frames (`ETH_P_ALL`).
 pub(crate) const ALL: u16 = 3;
-
-/// Bytes queued at most, with an overhead for each frame.
-const LIMIT: usize = 212_992;
-const OVERHEAD: usize = 256;
 
 /// `struct sockaddr_ll` without its family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,8 +56,7 @@ struct Inner {
     protocol: u16,
     /// Index in the stack; `None` for all interfaces.
     interface: Option<usize>,
-    queue: VecDeque<(Vec<u8>, LinkAddress)>,
-    held: usize,
+    inbox: Inbox<LinkAddress>,
     /// Frames since the last look (`PACKET_STATISTICS`): all, and those for which there was no room.
     seen: u32,
     dropped: u32,
@@ -77,31 +70,6 @@ pub(crate) struct PacketSocket {
     inner: SpinLock<Inner>,
 }
 
-/// All of them.
-#[derive(Default)]
-pub(crate) struct PacketSockets {
-    list: SpinLock<Vec<Weak<PacketSocket>>>,
-    /// Length of the list: a packet looks at nothing else while there are none.
-    count: AtomicUsize,
-}
-
-impl PacketSockets {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
-    }
-
-    fn all(&self) -> Vec<Arc<PacketSocket>> {
-        self.list.lock().iter().filter_map(Weak::upgrade).collect()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Vec<Weak<PacketSocket>>)) {
-        let mut list = self.list.lock();
-        change(&mut list);
-        self.count.store(list.len(), Ordering::Relaxed);
-    }
-}
-
 impl PacketSocket {
     /// `protocol` is the Ethernet type, 0 to receive nothing before it is bound.
     pub(crate) fn new(stack: &NetStack, with_header: bool, protocol: u16) -> Arc<Self> {
@@ -111,23 +79,18 @@ impl PacketSocket {
             inner: SpinLock::new(Inner {
                 protocol,
                 interface: None,
-                queue: VecDeque::new(),
-                held: 0,
+                inbox: Inbox::default(),
                 seen: 0,
                 dropped: 0,
             }),
         });
-        let me = Arc::downgrade(&socket);
-        stack.packets.change(|list| list.push(me));
+        stack.packets.add(&socket);
         socket
     }
 
     /// The last descriptor was closed.
     pub(crate) fn close(&self, stack: &NetStack) {
-        let me: *const Self = self;
-        stack
-            .packets
-            .change(|list| list.retain(|s| !core::ptr::eq(s.as_ptr(), me)));
+        stack.packets.remove(self);
     }
 
     /// `bind(2)`: interface and protocol; a protocol of 0 keeps the one from socket(2). `ENODEV`.
@@ -206,37 +169,20 @@ impl PacketSocket {
     }
 
     /// Takes a frame: bytes copied, its length, where it came from.
-    #[cold]
     pub(crate) fn receive(
         &self,
         dst: &mut IoDst<'_>,
         peek: bool,
     ) -> Result<(usize, usize, LinkAddress)> {
-        let mut inner = self.inner.lock();
-        let (bytes, from) = inner.queue.front().ok_or(Errno::EAGAIN)?;
-        let (len, from) = (bytes.len(), *from);
-        let copied = dst.write(bytes)?;
-        if dst.faulted().is_some() {
-            return Err(Errno::EFAULT);
-        }
-        if !peek {
-            inner.queue.pop_front();
-            inner.held -= len + OVERHEAD;
-        }
-        Ok((copied, len, from))
+        self.inner.lock().inbox.take(dst, peek)
     }
 
     pub(crate) fn poll(&self) -> PollEvents {
-        let write = PollEvents::OUT | PollEvents::WRNORM;
-        if self.inner.lock().queue.is_empty() {
-            write
-        } else {
-            write | PollEvents::IN | PollEvents::RDNORM
-        }
+        self.inner.lock().inbox.poll()
     }
 
     pub(crate) fn readable_bytes(&self) -> usize {
-        self.inner.lock().queue.front().map_or(0, |(b, _)| b.len())
+        self.inner.lock().inbox.readable_bytes()
     }
 
     /// `PACKET_STATISTICS`: frames since the last call, and how many of them were dropped.
@@ -263,13 +209,10 @@ impl PacketSocket {
             frame.get(ethernet::HEADER..).unwrap_or_default()
         };
         inner.seen = inner.seen.wrapping_add(1);
-        let cost = bytes.len() + OVERHEAD;
-        if inner.held + cost > LIMIT {
+        if !inner.inbox.push(bytes, *from) {
             inner.dropped = inner.dropped.wrapping_add(1);
             return;
         }
-        inner.held += cost;
-        inner.queue.push_back((bytes.to_vec(), *from));
         drop(inner);
         self.poll.notify(PollEvents::IN | PollEvents::RDNORM);
     }
@@ -323,14 +266,9 @@ impl NetStack {
     /// Shows a frame that is about to be sent to the packet sockets.
     #[cold]
     pub(crate) fn tap_sent(&self, interface: &Interface, packet: &TxPacket) {
-        let mut frame = packet.head.data().to_vec();
-        for fragment in &packet.fragments {
-            let at = frame.len();
-            frame.resize(at + fragment.len(), 0);
-            copy_fragment(fragment, &mut frame[at..]);
-        }
-        if let Some(header) = Ethernet::parse(&frame) {
-            self.tap(interface, &frame, &header, Direction::Outgoing);
+        let frame = contiguous(packet);
+        if let Some(header) = Ethernet::parse(frame.data()) {
+            self.tap(interface, frame.data(), &header, Direction::Outgoing);
         }
     }
 
