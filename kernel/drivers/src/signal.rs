@@ -23,6 +23,16 @@ impl Signal {
         }
     }
 
+    /// Lets `serve` look after a device on each interrupt, as long as the device is there.
+    pub(crate) fn serve<D: Send + Sync + 'static>(&self, device: &Arc<D>, serve: fn(&D)) {
+        let device = Arc::downgrade(device);
+        self.set(Arc::new(move || {
+            if let Some(device) = device.upgrade() {
+                serve(&device);
+            }
+        }));
+    }
+
     /// Calls the function, if there is one.
     pub(crate) fn raise(&self) {
         if let Some(callback) = self.callback.get() {

@@ -9,7 +9,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use coracle_abi::convert::{u64_from, usize_from, usize_from_u32};
@@ -102,12 +102,7 @@ impl VirtioBlock {
             has_flush: has(bit::FLUSH),
             most_pages: segments.clamp(1, places.min(MAX_PAGES)),
         });
-        let weak: Weak<Self> = Arc::downgrade(&this);
-        signal.set(Arc::new(move || {
-            if let Some(this) = weak.upgrade() {
-                this.serve();
-            }
-        }));
+        signal.serve(&this, Self::serve);
         this.serve(); // asks for interrupts
         Ok(this)
     }

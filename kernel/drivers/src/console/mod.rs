@@ -89,12 +89,7 @@ impl VirtioConsole {
             ports,
             control,
         });
-        let weak = Arc::downgrade(&this);
-        signal.set(Arc::new(move || {
-            if let Some(this) = weak.upgrade() {
-                this.service();
-            }
-        }));
+        signal.serve(&this, Self::service);
         match &this.control {
             Some(control) => control.lock().0.announce_driver(&*this.transport),
             None => {

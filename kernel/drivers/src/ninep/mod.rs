@@ -10,7 +10,7 @@
 mod tests;
 
 use alloc::string::String;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use coracle_abi::convert::usize_from_u32;
@@ -92,12 +92,7 @@ impl VirtioShare {
             // The message and the answer take a place each.
             most_pages: (size - 2).min(MAX_PAGES),
         });
-        let weak: Weak<Self> = Arc::downgrade(&this);
-        signal.set(Arc::new(move || {
-            if let Some(this) = weak.upgrade() {
-                this.serve();
-            }
-        }));
+        signal.serve(&this, Self::serve);
         this.serve(); // asks for interrupts
         Ok(this)
     }
