@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From the entry point of an image to the program that will run: through scripts, `env` and `exec`.
 
+use coracle_loader::script::{self as script_line, HEAD_BYTES, is_script};
+
 use crate::files::{Files, Node, find_program, resolve};
 use crate::report::{Finding, Subject, Verdict};
 use crate::script::{self, Child};
@@ -58,14 +60,19 @@ pub(crate) fn follow(files: &dyn Files, start: &Start, findings: &mut Vec<Findin
         };
         let real = resolve(files, &path).unwrap_or(path.clone());
         let base = real.rsplit('/').next().unwrap_or_default().to_string();
-        let head = files.read(&real, 1 << 20).unwrap_or_default();
-        if let Some(line) = head.strip_prefix(b"#!") {
-            let line = line.split(|b| *b == b'\n').next().unwrap_or_default();
-            let line = String::from_utf8_lossy(line);
-            let (interpreter, option) = line
-                .trim()
-                .split_once([' ', '\t'])
-                .map_or((line.trim(), ""), |(i, o)| (i, o.trim()));
+        let start = files.read(&real, HEAD_BYTES).unwrap_or_default();
+        if is_script(&start) {
+            let mut head = [0; HEAD_BYTES];
+            head[..start.len()].copy_from_slice(&start);
+            let script = match script_line::parse(&head) {
+                Ok(script) => script,
+                Err(error) => {
+                    let message = format!("{path}: {error}");
+                    findings.push(Finding::new(Verdict::CannotRun, Subject::Script, message));
+                    return begun;
+                }
+            };
+            let interpreter = &*String::from_utf8_lossy(script.interpreter);
             if resolve(files, interpreter).is_none() {
                 findings.push(
                     Finding::new(
@@ -78,7 +85,11 @@ pub(crate) fn follow(files: &dyn Files, start: &Start, findings: &mut Vec<Findin
                 return begun;
             }
             let mut next = vec![interpreter.to_string()];
-            next.extend((!option.is_empty()).then(|| option.to_string()));
+            next.extend(
+                script
+                    .argument
+                    .map(|argument| String::from_utf8_lossy(argument).into_owned()),
+            );
             next.push(path);
             next.extend(args.drain(1..));
             args = next;

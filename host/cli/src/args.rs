@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::images::args::{
-    BuildArgs, ImagesArgs, LoadArgs, Pull, PullArgs, PushArgs, RegistryArgs, RmiArgs, SaveArgs,
+    BuildArgs, ImagesArgs, LoadArgs, LookupArgs, PullArgs, PushArgs, RmiArgs, SaveArgs,
 };
 
 /// Runs Linux executables as unikernels: one application, one kernel, one virtual machine.
@@ -147,11 +147,8 @@ pub(crate) struct RunArgs {
     /// Run this instead of the image's entry point; a JSON list gives arguments too
     #[arg(long, value_name = "COMMAND")]
     pub(crate) entrypoint: Option<String>,
-    /// When to ask a registry for the image
-    #[arg(long, value_enum, default_value = "missing")]
-    pub(crate) pull: Pull,
     #[command(flatten)]
-    pub(crate) registry: RegistryArgs,
+    pub(crate) lookup: LookupArgs,
     /// An image, a static executable or a folder used as root file system, then arguments; for a folder, first the
     /// program in it
     #[arg(
@@ -300,11 +297,8 @@ pub(crate) struct CheckArgs {
     /// A variable of the environment, NAME=VALUE: PATH and LD_LIBRARY_PATH count
     #[arg(short, long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
-    /// Whether to ask the registry for an image
-    #[arg(long, value_enum, default_value = "missing")]
-    pub(crate) pull: Pull,
     #[command(flatten)]
-    pub(crate) registry: RegistryArgs,
+    pub(crate) lookup: LookupArgs,
     /// An image, an executable, or a folder and the program in it, with arguments
     #[arg(
         value_name = "IMAGE|ELF|DIR [ARGS]",

@@ -24,11 +24,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8, Failure> {
         directory: "/".into(),
         ..Start::default()
     };
-    let lookup = Lookup {
-        pull: args.pull,
-        registry: &args.registry,
-        is_quiet: false,
-    };
+    let lookup = Lookup::new(&args.lookup);
     let files: Box<dyn Files> = match find::subject(name, &lookup)? {
         Subject::Image(image, root) => {
             let execution = &image.config.config;

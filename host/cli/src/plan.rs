@@ -155,11 +155,7 @@ fn networks(args: &RunArgs, settings: &Settings) -> Result<Vec<Network>, Failure
 }
 
 fn bundle(args: &RunArgs, networks: &[Network]) -> Result<(Bundle, Origin), Failure> {
-    let lookup = Lookup {
-        pull: args.pull,
-        registry: &args.registry,
-        is_quiet: false,
-    };
+    let lookup = Lookup::new(&args.lookup);
     let absolute = || std::path::absolute(args.image()).unwrap_or_else(|_| args.image().into());
     let (root, mut config, origin) = match find::subject(&args.command[0], &lookup)? {
         Subject::Image(image, path) => {

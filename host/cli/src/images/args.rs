@@ -18,6 +18,16 @@ pub(crate) enum Pull {
     Never,
 }
 
+/// Where an image may come from.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LookupArgs {
+    /// When to ask a registry for the image
+    #[arg(long, value_enum, default_value = "missing")]
+    pub(crate) pull: Pull,
+    #[command(flatten)]
+    pub(crate) registry: RegistryArgs,
+}
+
 /// How registries are spoken to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RegistryArgs {

@@ -14,7 +14,7 @@ use coracle_imager::image::registry::{Access, Registry};
 use coracle_imager::image::root::Image;
 use coracle_imager::image::{ImageError, Reference, Store, local, source};
 
-use super::args::{Pull, RegistryArgs};
+use super::args::{LookupArgs, Pull, RegistryArgs};
 use super::progress::Progress;
 use super::store;
 use crate::error::Failure;
@@ -33,6 +33,17 @@ pub(crate) struct Lookup<'a> {
     pub(crate) pull: Pull,
     pub(crate) registry: &'a RegistryArgs,
     pub(crate) is_quiet: bool,
+}
+
+impl<'a> Lookup<'a> {
+    /// As the command line says, telling what is done.
+    pub(crate) fn new(args: &'a LookupArgs) -> Self {
+        Self {
+            pull: args.pull,
+            registry: &args.registry,
+            is_quiet: false,
+        }
+    }
 }
 
 /// Finds what `text` means.
