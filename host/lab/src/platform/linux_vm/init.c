@@ -96,6 +96,14 @@ static void load_modules(void)
     fclose(order);
 }
 
+// The kernel opens no console for us, so the numbers of the standard streams are free; nothing else may get them.
+static void open_streams(void)
+{
+    int fd = open("/dev/null", O_RDWR);
+    if (fd != 0 || dup(fd) != 1 || dup(fd) != 2)
+        die("/dev/null");
+}
+
 // A port appears when the host has answered that it is there, shortly after its driver was loaded.
 static int open_port(int number, int flags)
 {
@@ -341,6 +349,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     mount_at("devtmpfs", "/dev", NULL);
+    open_streams();
     load_modules();
     control = open_port(3, O_RDWR);
     int out = open_port(1, O_WRONLY), err = open_port(2, O_WRONLY);

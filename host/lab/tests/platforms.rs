@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Every platform starts the same service, and leaves nothing behind.
+//!
+//! Those of the host run with `cargo test`; those that boot a guest by `cargo xtask test lab`, which knows the command and
+//! the kernel (`CORACLE`, `CORACLE_KERNEL`).
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use coracle_lab::experiment::{Ready, Service};
+use coracle_lab::network::{self, Network};
+use coracle_lab::platform::{self, Ended, Image, Instance, Order, Platform};
+
+const PORT: u16 = 8080;
+const MEMORY: u64 = 128 << 20;
+/// A guest in an emulator on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn service(args: &[&str]) -> Service {
+    Service {
+        name: "server".into(),
+        image: "server".into(),
+        make: None,
+        args: args.iter().map(ToString::to_string).collect(),
+        env: [("LAB_TEST".to_owned(), "yes".to_owned())].into(),
+        port: Some(PORT),
+        ready: Ready::Tcp,
+        ready_limit_s: None,
+        volumes: Vec::new(),
+        memory: None,
+    }
+}
+
+/// The server, compiled.
+fn server(folder: &Path) -> Image {
+    let path = folder.join("server");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server.c");
+    let status = Command::new("gcc")
+        .args(["-static", "-O1", "-Wall", "-o"])
+        .args([&path, &source])
+        .status();
+    assert!(status.unwrap().success());
+    let digest = coracle_imager::image::Digest::of(&std::fs::read(&path).unwrap());
+    Image {
+        path,
+        digest: digest.to_string(),
+    }
+}
+
+fn get(to: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&to, Duration::from_millis(100))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let mut bytes = [0; 512];
+    let count = stream.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
+}
+
+/// Waits for the first answer.
+fn first_answer(instance: &mut dyn Instance, to: SocketAddr) -> Duration {
+    let start = Instant::now();
+    loop {
+        match get(to) {
+            Ok(answer) => {
+                assert!(answer.ends_with("hello"), "{answer}");
+                return start.elapsed();
+            }
+            Err(error) => {
+                if let Some(ended) = instance.ended() {
+                    panic!("{ended:?}\n{}", instance.log());
+                }
+                assert!(start.elapsed() < LIMIT, "{error}\n{}", instance.log());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Everything of this process that a platform could leave behind.
+fn traces() -> BTreeSet<String> {
+    let own = format!("clab{}", std::process::id());
+    let mut found = BTreeSet::new();
+    let mut look = |folder: &Path| {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&own) {
+                found.insert(entry.path().display().to_string());
+            }
+        }
+    };
+    for folder in ["/sys/class/net", "/run/netns"] {
+        look(Path::new(folder));
+    }
+    // Control groups: below our own in each hierarchy of version 1, at the top of version 2.
+    let own_groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    for line in own_groups.lines() {
+        let (controllers, path) = line.split_once(':').unwrap().1.split_once(':').unwrap();
+        let path = path.trim_start_matches('/');
+        look(&Path::new("/sys/fs/cgroup").join(controllers).join(path));
+        look(&Path::new("/sys/fs/cgroup").join(path));
+    }
+    look(Path::new("/sys/fs/cgroup"));
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let temporary = std::env::temp_dir().display().to_string();
+    let ours = |line: &&str| line.contains(&format!("{temporary}/labtest"));
+    found.extend(mounts.lines().filter(ours).map(str::to_owned));
+    // Processes whose command line names our folder or instance.
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let instance = format!("lab-{}-", std::process::id());
+        if line.contains(&own) || line.contains(&instance) {
+            found.insert(format!("process: {line}"));
+        }
+    }
+    found
+}
+
+/// One test at a time: each looks at what the process has left.
+static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+struct Bench {
+    folder: tempfile::TempDir,
+    image: Image,
+    network: Network,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let folder = tempfile::Builder::new()
+            .prefix("labtest")
+            .tempdir()
+            .unwrap();
+        let image = server(folder.path());
+        network::remove_leftovers().unwrap();
+        Bench {
+            image,
+            folder,
+            network: Network::create().unwrap(),
+        }
+    }
+
+    fn instance_folder(&self) -> PathBuf {
+        let folder = self.folder.path().join("instance");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
+        std::fs::create_dir(&folder).unwrap();
+        folder
+    }
+}
+
+/// Starts, asks, measures, stops.
+fn serves(platform: &mut dyn Platform, bench: &Bench) {
+    let mut service = service(&["8080", "/data/file"]);
+    service.volumes = vec!["/data".into()];
+    let prepared = platform.prepare(&service, &bench.image).unwrap();
+    assert!(prepared.image_bytes > prepared.shared_bytes);
+    let attachment = bench.network.attach(platform.wanted(), Some(PORT)).unwrap();
+    let start = Instant::now();
+    let mut instance = platform
+        .start(&Order {
+            service: &service,
+            vcpus: 1,
+            memory_bytes: MEMORY,
+            pin: Some(vec![0]),
+            link: attachment.link(),
+            name: "serves",
+            folder: bench.instance_folder(),
+        })
+        .unwrap();
+    let target = attachment.link().reach(PORT);
+    let took = first_answer(instance.as_mut(), target);
+    println!(
+        "{}: first answer after {:?} ({took:?}), image {} B, shared {} B",
+        platform.name(),
+        start.elapsed(),
+        prepared.image_bytes,
+        prepared.shared_bytes
+    );
+    assert!(instance.ended().is_none());
+    assert_eq!(instance.output(), "listening\n");
+    assert!(!instance.commands().is_empty());
+    let processes = instance.processes();
+    assert!(!processes.payload.is_empty(), "{processes:?}");
+    for pid in processes.payload.iter().chain(&processes.runtime) {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let allowed = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        assert_eq!(allowed.unwrap().trim(), "0", "pinned: {pid}");
+    }
+    println!("{:?} {:?}", processes, instance.counters());
+    let ended = instance.stop(LIMIT).unwrap().unwrap();
+    // The server's own answer to SIGTERM.
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+}
+
+/// A program that runs to its end: output, environment, exit code.
+fn ends_by_itself(platform: &mut dyn Platform, bench: &Bench) {
+    let service = service(&["batch", "7"]);
+    platform.prepare(&service, &bench.image).unwrap();
+    let attachment = bench.network.attach(platform.wanted(), None).unwrap();
+    let mut instance = platform
+        .start(&Order {
+            service: &service,
+            vcpus: 1,
+            memory_bytes: MEMORY,
+            pin: None,
+            link: attachment.link(),
+            name: "batch",
+            folder: bench.instance_folder(),
+        })
+        .unwrap();
+    let ended = wait(instance.as_mut());
+    assert_eq!(ended.code, Some(7), "{ended:?}\n{}", instance.log());
+    let output = instance.output();
+    assert!(
+        output.contains("{\"metric\":\"answer_ns\",\"value\":42}\n"),
+        "{output}"
+    );
+    assert!(output.contains("env yes cwd / uid 0\n"), "{output}");
+    assert!(instance.log().contains("on stderr"), "{}", instance.log());
+}
+
+/// One that cannot start says why, and leaves nothing either.
+fn fails_in_order(platform: &mut dyn Platform, bench: &Bench) {
+    let service = service(&["8080", "/no/such/folder"]);
+    platform.prepare(&service, &bench.image).unwrap();
+    let attachment = bench.network.attach(platform.wanted(), Some(PORT)).unwrap();
+    let mut instance = platform
+        .start(&Order {
+            service: &service,
+            vcpus: 1,
+            memory_bytes: MEMORY,
+            pin: None,
+            link: attachment.link(),
+            name: "fails",
+            folder: bench.instance_folder(),
+        })
+        .unwrap();
+    let ended = wait(instance.as_mut());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        instance.log().contains("/no/such/folder"),
+        "{}",
+        instance.log()
+    );
+    // Dropped while it runs or after its end: the same.
+}
+
+fn wait(instance: &mut dyn Instance) -> Ended {
+    let start = Instant::now();
+    loop {
+        if let Some(ended) = instance.ended() {
+            return ended;
+        }
+        assert!(start.elapsed() < LIMIT, "{}", instance.log());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// All of it, and nothing is left.
+fn works(name: &str) {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !network::is_privileged() {
+        println!("skipped: needs root, /dev/net/tun and iproute2");
+        return;
+    }
+    assert_eq!(traces(), BTreeSet::new());
+    {
+        let bench = Bench::new();
+        let mut platform = match platform::find(name, Path::new("/")) {
+            Ok(platform) => platform,
+            Err(error) => {
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        println!("{:?}", platform.facts());
+        serves(platform.as_mut(), &bench);
+        ends_by_itself(platform.as_mut(), &bench);
+        fails_in_order(platform.as_mut(), &bench);
+    }
+    assert_eq!(traces(), BTreeSet::new());
+}
+
+#[test]
+#[ignore = "boots guests: cargo xtask test lab"]
+fn a_linux_vm_works() {
+    works("linux-vm");
+}
+
+#[test]
+#[ignore = "boots guests: cargo xtask test lab"]
+fn the_unikernel_works() {
+    works("unikernel");
+}
