@@ -113,7 +113,9 @@ static void seeded(const char *name) {
     must(chdir(name) == 0 && stat(".", &status) == 0 && (status.st_mode & 07777) == 0750, "folder of the image");
     int fd = open("link", O_RDONLY);
     must(fd >= 0 && read(fd, text, sizeof text) == 6 && strcmp(text, "hello\n") == 0, "file of the image");
-    must(fstat(fd, &status) == 0 && (status.st_mode & 07777) == 0640 && status.st_mtime == 1000000000, "mode and time");
+    must(fstat(fd, &status) == 0 && (status.st_mode & 07777) == 0640, "mode");
+    // An image that `coracle build` made has no times.
+    must(status.st_mtime == 1000000000 || status.st_mtime == 0, "time");
     must(chdir("..") == 0, "chdir");
 }
 

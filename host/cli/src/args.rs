@@ -83,6 +83,15 @@ pub(crate) enum Format {
     Name,
 }
 
+/// What becomes of a VOLUME of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImageVolume {
+    /// Each gets a new volume, which begins with what the image has there
+    Anonymous,
+    /// They are folders of the root like others, in the guest's memory
+    Ignore,
+}
+
 #[derive(Debug, Args)]
 #[command(override_usage = "coracle run [OPTIONS] IMAGE|ELF|DIR [ARGS]...")]
 pub(crate) struct RunArgs {
@@ -104,9 +113,13 @@ pub(crate) struct RunArgs {
     /// Pass a port of the host on to the guest: [ADDRESS:]HOST:GUEST[/udp]
     #[arg(short, long, value_name = "PORTS")]
     pub(crate) publish: Vec<String>,
-    /// Show a folder or file of the host, or a named volume, in the guest: HOST:GUEST[:ro]
+    /// Show a folder or file of the host, or a named volume, in the guest: HOST:GUEST[:ro]; a path of the guest alone
+    /// gets a new volume
     #[arg(short, long, value_name = "HOST:GUEST[:ro]")]
     pub(crate) volume: Vec<String>,
+    /// What becomes of the image's VOLUMEs that nothing is mounted at
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "anonymous")]
+    pub(crate) image_volume: ImageVolume,
     /// Mount a file system in memory: PATH[:size=64m,mode=0755]
     #[arg(long, value_name = "PATH[:OPTIONS]")]
     pub(crate) tmpfs: Vec<String>,
@@ -227,6 +240,9 @@ pub(crate) struct RmArgs {
     /// End running instances first; a name that is not there is no error
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Also remove the volumes that were made for them and that nobody named
+    #[arg(short, long)]
+    pub(crate) volumes: bool,
     /// Names of instances
     #[arg(required = true)]
     pub(crate) names: Vec<String>,

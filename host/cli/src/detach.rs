@@ -80,12 +80,14 @@ pub(crate) fn monitor(name: &str) -> Result<u8, Failure> {
         Ok(exit) if !told && exit.reason == Reason::Exec => {
             let detail = exit.detail.unwrap_or_default();
             answer(&format!("{} {detail}", exit.code));
+            state.remove_volumes();
             let _ = instance.remove();
         }
         Ok(_) if !told => answer("ok"),
         Ok(_) => {}
         Err(error) => {
             answer(&format!("{} {error}", crate::error::OWN_ERROR));
+            state.remove_volumes();
             let _ = instance.remove();
         }
     }

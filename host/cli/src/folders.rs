@@ -15,6 +15,11 @@ pub(crate) fn cache() -> Result<PathBuf, Failure> {
     folder("XDG_CACHE_HOME", ".cache")
 }
 
+/// What belongs to the command line that `run --dry-run` showed last.
+pub(crate) fn dry_run() -> Result<PathBuf, Failure> {
+    Ok(cache()?.join("dry-run"))
+}
+
 /// `$XDG_DATA_HOME/coracle`: images and volumes.
 pub(crate) fn data() -> Result<PathBuf, Failure> {
     folder("XDG_DATA_HOME", ".local/share")

@@ -65,7 +65,7 @@ pub(crate) fn rm(args: &RmArgs) -> Result<u8, Failure> {
         let result = store
             .open(name)
             .map_err(Failure::from)
-            .and_then(|instance| remove(&instance, args.force));
+            .and_then(|instance| remove(&instance, args));
         match result {
             Ok(()) => output::line(name),
             Err(_)
@@ -76,19 +76,24 @@ pub(crate) fn rm(args: &RmArgs) -> Result<u8, Failure> {
     failure.map_or(Ok(0), Err)
 }
 
-fn remove(instance: &Instance, force: bool) -> Result<(), Failure> {
-    match instance.load() {
-        Ok(state) if state.status == Status::Exited => {}
-        Ok(_) if force => end(instance, Signal::SIGKILL, KILL_GRACE)?,
-        Ok(_) => {
+fn remove(instance: &Instance, args: &RmArgs) -> Result<(), Failure> {
+    let state = match instance.load() {
+        Ok(state) => Some(state),
+        // What cannot be read can be removed, if that is insisted on.
+        Err(_) if args.force => None,
+        Err(error) => return Err(error.into()),
+    };
+    if state.as_ref().is_some_and(|s| s.status != Status::Exited) {
+        if !args.force {
             let name = &instance.name;
             return Err(Failure::new(format!(
                 "{name} is running; stop it first or use coracle rm -f {name}"
             )));
         }
-        // What cannot be read can be removed, if that is insisted on.
-        Err(_) if force => {}
-        Err(error) => return Err(error.into()),
+        end(instance, Signal::SIGKILL, KILL_GRACE)?;
+    }
+    if let Some(state) = state.filter(|state| args.volumes || state.remove) {
+        state.remove_volumes();
     }
     Ok(instance.remove()?)
 }

@@ -12,12 +12,13 @@ use coracle_imager::{Bundle, Config, Root};
 use coracle_vmm::accel::Accel;
 use coracle_vmm::network::{USER_DNS, USER_GATEWAY, USER_GUEST};
 use coracle_vmm::{Boot, Disk, Host, Network, PortForward, Qemu, Spec};
+use coracle_volume::Store;
 
-use crate::args::RunArgs;
+use crate::args::{ImageVolume, RunArgs};
 use crate::config::{self, Settings};
 use crate::error::Failure;
 use crate::images::find::{self, Lookup, Subject};
-use crate::{folders, images, lifecycle, quantity, volumes};
+use crate::{folders, images, lifecycle, quantity, volume, volumes};
 
 /// File name of the kernel.
 const KERNEL: &str = "coracle-kernel";
@@ -33,6 +34,8 @@ pub(crate) struct Plan {
     /// The signal that asks the application to end, if it is not SIGTERM.
     pub(crate) stop_signal: Option<String>,
     pub(crate) spec: Spec,
+    /// Volumes that the instance gets for itself; they are made when it is.
+    pub(crate) volumes: Vec<coracle_volume::Volume>,
     pub(crate) accel_warning: Option<String>,
 }
 
@@ -58,8 +61,11 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         .map(|text| text.parse())
         .collect::<Result<Vec<PortForward>, _>>()?;
 
-    let volumes = volumes::volumes(&args.volume, &args.tmpfs, &args.mount)?;
+    let mut volumes = volumes::volumes(&args.volume, &args.tmpfs, &args.mount)?;
     let (mut bundle, origin) = bundle(args, &networks)?;
+    if args.image_volume == ImageVolume::Anonymous {
+        volumes::add_image_volumes(&mut volumes, &args.command[0], &origin.volumes)?;
+    }
     coracle_vmm::network::check(&networks, &ports)?;
 
     let qemu = Qemu::find(settings.get(config::QEMU, None).path())?;
@@ -85,8 +91,14 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
     };
     let (mounts, shares) = volumes::shares(&volumes, disks.len())?;
     bundle.config.mounts = mounts;
+    // A command line that is only shown gets volumes of its own, which the next one replaces.
+    let store = match args.dry_run {
+        false => volume::store()?,
+        true => Store::new(&folders::dry_run()?),
+    };
     // Last, since it may make them.
-    disks.extend(volumes::disks(&volumes)?);
+    let (more, new) = volumes::disks(&volumes, &store)?;
+    disks.extend(more);
     let spec = Spec {
         name,
         qemu: qemu.path,
@@ -108,7 +120,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
     };
     if !spec.fits() {
         return Err(Failure::new(
-            "more volumes than microvm has places for; use --machine q35",
+            "more volumes than microvm has places for; use --machine q35, or --image-volume ignore if they are the image's",
         ));
     }
     Ok(Plan {
@@ -116,6 +128,7 @@ pub(crate) fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         image: origin.name,
         stop_signal: origin.stop_signal,
         spec,
+        volumes: new,
         accel_warning: chosen.warning,
     })
 }
@@ -135,6 +148,8 @@ fn cpus(text: &str) -> Result<u32, String> {
 struct Origin {
     name: PathBuf,
     stop_signal: Option<String>,
+    /// Paths of VOLUMEs.
+    volumes: Vec<String>,
 }
 
 /// One network for each interface. The first comes from flag, environment, file or default, as other settings do.
@@ -161,7 +176,8 @@ fn bundle(args: &RunArgs, networks: &[Network]) -> Result<(Bundle, Origin), Fail
         Subject::Image(image, path) => {
             let process = images::start::process(args, &image, &path)?;
             let config = Config::with_process(process);
-            let stop_signal = image.config.config.stop_signal;
+            let execution = image.config.config;
+            let stop_signal = execution.stop_signal;
             if !stop_signal.is_empty() {
                 // Better now than when the guest is to end.
                 lifecycle::signal(&stop_signal).map_err(|failure| {
@@ -171,6 +187,7 @@ fn bundle(args: &RunArgs, networks: &[Network]) -> Result<(Bundle, Origin), Fail
             let origin = Origin {
                 name: PathBuf::from(image.name),
                 stop_signal: (!stop_signal.is_empty()).then_some(stop_signal),
+                volumes: execution.volumes.into_keys().collect(),
             };
             (Root::Image(path), config, origin)
         }
@@ -179,6 +196,7 @@ fn bundle(args: &RunArgs, networks: &[Network]) -> Result<(Bundle, Origin), Fail
             let origin = Origin {
                 name: absolute(),
                 stop_signal: None,
+                volumes: Vec::new(),
             };
             (root, config, origin)
         }

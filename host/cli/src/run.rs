@@ -26,9 +26,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
     }
     let store = Store::new(&folders::state()?);
     let instance = take_name(&store, args, &mut plan)?;
+    let volumes = plan.volumes.clone();
     let result = launch(&instance, plan, args);
     if result.is_err() {
         let _ = instance.remove();
+        for volume in volumes {
+            let _ = volume.remove(); // or it was not made yet
+        }
     }
     result
 }
@@ -51,6 +55,9 @@ fn take_name(store: &Store, args: &RunArgs, plan: &mut Plan) -> Result<Instance,
 fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Failure> {
     volumes::link_files(&mut plan.spec.shares, &instance.shares())?;
     plan.spec.bundle = bundle::write(&plan, &instance.bundle())?;
+    for volume in &plan.volumes {
+        volume.make_anonymous()?;
+    }
     boot::prepare(&mut plan.spec, &instance.boot_rom())?;
     let mut state = State {
         status: Status::Created,
@@ -61,6 +68,7 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
         started_s: None,
         finished_s: None,
         remove: args.rm,
+        volumes: plan.volumes,
         read_only: args.read_only,
         accel_warning: plan.accel_warning,
         monitor: coracle_vmm::process::ProcessId::current(),
@@ -95,10 +103,14 @@ fn tell(name: &str, exit: &Exit, is_traced: bool) {
 
 /// Writes the bundle into the cache and prints a command line that runs it from a terminal.
 fn dry_run(plan: &mut Plan) -> Result<u8, Failure> {
-    let dir = folders::cache()?.join("dry-run");
+    let dir = folders::dry_run()?;
     std::fs::create_dir_all(&dir)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
     volumes::link_files(&mut plan.spec.shares, &dir.join("shares"))?;
+    let _ = std::fs::remove_dir_all(dir.join("volumes"));
+    for volume in &plan.volumes {
+        volume.make_anonymous()?;
+    }
     plan.spec.bundle = bundle::write(plan, &dir.join("bundle.cpio"))?;
     boot::prepare(&mut plan.spec, &dir.join("boot.rom"))?;
     let streams = Streams {

@@ -116,7 +116,7 @@ fn create(args: &CreateArgs) -> Result<u8, Failure> {
     let store = store()?;
     let volume = match &args.name {
         Some(name) => store.create(name, size_bytes)?,
-        None => store.anonymous()?,
+        None => store.create(&store.unnamed().name, size_bytes)?,
     };
     output::line(&volume.name);
     Ok(0)

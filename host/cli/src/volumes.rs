@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_imager::config::Mount;
 use coracle_vmm::{Disk, Share};
+use coracle_volume::Store;
 
 use crate::error::Failure;
 
@@ -19,6 +20,8 @@ pub(crate) enum Source {
     File(PathBuf),
     /// A named volume (`coracle volume`).
     Named(String),
+    /// A volume that is made for this instance.
+    New,
     /// Memory of the guest, with these options.
     Memory(Vec<String>),
 }
@@ -49,24 +52,58 @@ pub(crate) fn volumes(
         all.push(memory(text)?);
     }
     for (at, volume) in all.iter().enumerate() {
-        let same = |other: &Volume| {
-            Path::new(&other.destination)
-                .components()
-                .eq(Path::new(&volume.destination).components())
-        };
-        if all[..at].iter().any(same) {
+        if is_covered(&all[..at], &volume.destination) {
             return Err(Failure::new(format!(
                 "two volumes at {}; give each a place of its own",
                 volume.destination
             )));
         }
     }
-    // What lies deeper is mounted later.
-    all.sort_by_key(|volume| Path::new(&volume.destination).components().count());
+    in_order(&mut all);
     Ok(all)
 }
 
-/// `HOST:GUEST[:OPTIONS]`. The path of the host may contain colons: the guest's begins at the last colon before a slash.
+/// Whether something is mounted at `destination`.
+fn is_covered(volumes: &[Volume], destination: &str) -> bool {
+    let at = |volume: &Volume| {
+        Path::new(&volume.destination)
+            .components()
+            .eq(Path::new(destination).components())
+    };
+    volumes.iter().any(at)
+}
+
+/// What lies deeper is mounted later.
+fn in_order(volumes: &mut [Volume]) {
+    volumes.sort_by_key(|volume| Path::new(&volume.destination).components().count());
+}
+
+/// Adds a new volume for each VOLUME of the image called `name` that nothing is mounted at.
+pub(crate) fn add_image_volumes(
+    volumes: &mut Vec<Volume>,
+    name: &str,
+    paths: &[String],
+) -> Result<(), Failure> {
+    for path in paths {
+        // Builders write what was said, absolute or not.
+        let guest = format!("/{}", path.trim_matches('/'));
+        let destination =
+            destination(&format!("{name}: VOLUME {path}"), &guest).map_err(|failure| {
+                Failure::new(format!("{}; or use --image-volume ignore", failure.message))
+            })?;
+        if !is_covered(volumes, &destination) {
+            volumes.push(Volume {
+                source: Source::New,
+                destination,
+                read_only: false,
+            });
+        }
+    }
+    in_order(volumes);
+    Ok(())
+}
+
+/// `HOST:GUEST[:OPTIONS]`, or `GUEST` for a new volume. The path of the host may contain colons: the guest's begins at the last colon before a slash.
 fn bind(text: &str) -> Result<Volume, Failure> {
     let form = "write HOST:GUEST or HOST:GUEST:ro, with an absolute path in the guest";
     let (rest, read_only) = match text.rsplit_once(':') {
@@ -75,6 +112,13 @@ fn bind(text: &str) -> Result<Volume, Failure> {
         }
         _ => (text, false),
     };
+    if text.starts_with('/') && !text.contains(':') {
+        return Ok(Volume {
+            source: Source::New,
+            destination: destination(&format!("-v {text}"), text)?,
+            read_only: false,
+        });
+    }
     let Some(at) = rest.rfind(":/").filter(|at| *at > 0) else {
         return Err(Failure::new(format!("-v {text}: {form}")));
     };
@@ -219,13 +263,16 @@ fn mount(text: &str) -> Result<Volume, Failure> {
         }
     }
     let guest = guest.ok_or_else(|| Failure::new(format!("{what}: target=PATH is missing")))?;
-    let host = || host.ok_or_else(|| Failure::new(format!("{what}: source= is missing")));
+    let path = || host.ok_or_else(|| Failure::new(format!("{what}: source= is missing")));
     let source = match kind {
-        "bind" => match source(&what, host()?)? {
+        "bind" => match source(&what, path()?)? {
             Source::Named(name) => source(&what, &format!("./{name}"))?,
             path => path,
         },
-        "volume" => Source::Named(host()?.to_owned()),
+        "volume" => match host {
+            Some(name) => Source::Named(name.to_owned()),
+            None => Source::New,
+        },
         "tmpfs" => Source::Memory(options),
         _ => {
             return Err(Failure::new(format!(
@@ -241,7 +288,7 @@ fn mount(text: &str) -> Result<Volume, Failure> {
 }
 
 /// What the guest is told to mount, and the folders that the VMM shares for that. Files are then linked into
-/// folders of their own by [`link_files`]. Named volumes become disks in their order, see [`disks`], behind those that the
+/// folders of their own by [`link_files`]. Volumes become disks in their order, see [`disks`], behind those that the
 /// guest has already.
 pub(crate) fn shares(
     volumes: &[Volume],
@@ -273,9 +320,10 @@ pub(crate) fn shares(
                 options.extend(more.iter().cloned());
                 ("tmpfs", "tmpfs".into())
             }
-            Source::Named(name) => {
+            Source::Named(_) | Source::New => {
                 let letter = letters.next().ok_or_else(|| {
-                    Failure::new(format!("volume {name}: a guest has at most 26 disks"))
+                    let place = &volume.destination;
+                    Failure::new(format!("volume at {place}: a guest has at most 26 disks"))
                 })?;
                 ("ext4", format!("/dev/vd{letter}"))
             }
@@ -290,28 +338,42 @@ pub(crate) fn shares(
     Ok((mounts, shares))
 }
 
-/// The disks of the named volumes, which are made now if they are not there, as podman does.
-pub(crate) fn disks(volumes: &[Volume]) -> Result<Vec<Disk>, Failure> {
+/// The disks of the volumes, and those volumes that the caller makes when nothing can go wrong any more. Named volumes are
+/// made now if they are not there, as podman does; `for_new` is where others will be.
+pub(crate) fn disks(
+    volumes: &[Volume],
+    for_new: &Store,
+) -> Result<(Vec<Disk>, Vec<coracle_volume::Volume>), Failure> {
     let mut disks: Vec<Disk> = Vec::new();
+    let mut new = Vec::new();
     for volume in volumes {
-        let Source::Named(name) = &volume.source else {
-            continue;
+        let path = match &volume.source {
+            Source::Named(name) => {
+                let found = crate::volume::store()?.open_or_create(name)?;
+                found.check_available(volume.read_only)?;
+                found.disk()
+            }
+            Source::New => {
+                let volume = for_new.unnamed();
+                let disk = volume.disk();
+                new.push(volume);
+                disk
+            }
+            Source::Folder(_) | Source::File(_) | Source::Memory(_) => continue,
         };
-        let found = crate::volume::store()?.open_or_create(name)?;
-        found.check_available(volume.read_only)?;
-        let disk = Disk {
-            path: found.disk(),
-            read_only: volume.read_only,
-            locked: true,
-        };
-        if disks.iter().any(|other| other.path == disk.path) {
+        if disks.iter().any(|other| other.path == path) {
             return Err(Failure::new(format!(
-                "volume {name} is given twice; a volume is mounted at one place of a guest"
+                "the volume at {} is given twice; a volume is mounted at one place of a guest",
+                volume.destination
             )));
         }
-        disks.push(disk);
+        disks.push(Disk {
+            path,
+            read_only: volume.read_only,
+            locked: true,
+        });
     }
-    Ok(disks)
+    Ok((disks, new))
 }
 
 /// Name of the only file in a share of one file.
@@ -379,7 +441,7 @@ mod tests {
         assert_eq!(one("cache:/c").source, Source::Named("cache".into()));
         assert!(matches!(one(".:/here").source, Source::Folder(_)));
         assert!(wrong(&text("none", "/x")).contains("no file or folder"));
-        assert!(wrong("/only").contains("write HOST:GUEST"));
+        assert!(wrong("only").contains("write HOST:GUEST"));
         assert!(wrong(&text("f", "/x:rx")).contains("unknown option \"rx\""));
         assert!(wrong(&text("f", "/a/../b")).contains("no absolute path"));
         assert!(wrong(&text("f", "//")).contains("root itself"));
@@ -407,6 +469,7 @@ mod tests {
         for (text, why) in [
             ("type=nfs,src=/,target=/t", "unknown type"),
             ("type=bind,target=/t", "source= is missing"),
+            ("type=volume", "target=PATH is missing"),
             ("type=tmpfs", "target=PATH is missing"),
             ("type=tmpfs,target=/t,size=1", "unknown key"),
             ("type=tmpfs,target=/t,tmpfs-size=x", "there are size=64m"),

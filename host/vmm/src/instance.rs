@@ -11,6 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use coracle_volume::Volume;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Spec;
@@ -52,8 +53,11 @@ pub struct State {
     pub started_s: Option<u64>,
     /// When it ended, seconds since 1970.
     pub finished_s: Option<u64>,
-    /// Whether the folder goes when the instance ends.
+    /// Whether the folder goes when the instance ends, and the volumes with it.
     pub remove: bool,
+    /// Volumes that nobody named: they were made for this instance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Volume>,
     /// Whether the guest may not change its root.
     pub read_only: bool,
     /// Why software emulation was chosen although nobody asked for it.
@@ -264,6 +268,16 @@ impl Store {
             name: name.into(),
             dir: self.root.join(name),
         })
+    }
+}
+
+impl State {
+    /// Removes the volumes that were made for the instance, with their content. One that another instance has by now
+    /// stays, as one that cannot be removed does: `coracle volume ls` shows it.
+    pub fn remove_volumes(&self) {
+        for volume in &self.volumes {
+            let _ = volume.clone().remove();
+        }
     }
 }
 

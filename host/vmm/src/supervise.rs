@@ -519,6 +519,7 @@ impl Watch<'_> {
         let saved = self.instance.save(self.state);
         let _ = fs::remove_file(self.instance.control_socket());
         let removed = if self.state.remove {
+            self.state.remove_volumes();
             self.instance.remove()
         } else {
             saved

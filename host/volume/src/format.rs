@@ -195,8 +195,8 @@ fn low(value: u32) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
-/// Makes an empty file system of `size_bytes` in `file`, which must be empty, and brings it to the disk. The number
-/// `id` becomes its UUID; `now_s` are seconds since 1970. The root directory has mode 0755 and belongs to root.
+/// Makes an empty file system of `size_bytes` in `file`, which must be empty; the caller syncs it. The number `id`
+/// becomes its UUID; `now_s` are seconds since 1970. The root directory has mode 0755 and belongs to root.
 ///
 /// # Errors
 /// [`FormatError`].
@@ -224,7 +224,6 @@ pub fn format(file: &File, size_bytes: u64, id: [u8; 16], now_s: u32) -> Result<
     }
     write_root(&geometry, now_s, &write)?;
     write_journal(&geometry, id, &write)?;
-    file.sync_all()?;
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use serde::{Deserialize, Serialize};
 
 use crate::format::{FormatError, LARGEST, SMALLEST, format};
 
@@ -36,7 +37,7 @@ pub struct Store {
 }
 
 /// One volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// Its name.
     pub name: String,
@@ -118,46 +119,18 @@ impl Store {
     /// # Errors
     /// [`VolumeError`].
     pub fn create(&self, name: &str, size_bytes: u64) -> Result<Volume, VolumeError> {
-        self.make(name, size_bytes, false)
+        let volume = self.volume(name)?;
+        volume.make(size_bytes, false)?;
+        Ok(volume)
     }
 
-    /// Makes an empty volume that nobody named.
-    ///
-    /// # Errors
-    /// [`VolumeError`].
-    pub fn anonymous(&self) -> Result<Volume, VolumeError> {
+    /// A volume that nobody named. It is not there before [`Volume::make_anonymous`].
+    #[must_use]
+    pub fn unnamed(&self) -> Volume {
         let id = random_id();
         let name: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.make(&name, DEFAULT_BYTES, true)
-    }
-
-    fn make(&self, name: &str, size_bytes: u64, anonymous: bool) -> Result<Volume, VolumeError> {
-        let volume = self.volume(name)?;
-        if !(SMALLEST..=LARGEST).contains(&size_bytes) {
-            let name = name.into();
-            return Err(VolumeError::Size { name, size_bytes });
-        }
-        if volume.dir.exists() {
-            return Err(VolumeError::Exists { name: name.into() });
-        }
-        // Made aside and renamed: what has the name is whole.
-        let aside = Volume {
-            name: name.into(),
-            dir: self.dir.join(format!(".{name}.{}", std::process::id())),
-        };
-        let _ = fs::remove_dir_all(&aside.dir);
-        let made = aside.fill(size_bytes, anonymous).and_then(|()| {
-            fs::rename(&aside.dir, &volume.dir).map_err(|source| match source.kind() {
-                io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty => {
-                    VolumeError::Exists { name: name.into() }
-                }
-                _ => volume.failed(&volume.dir, source),
-            })
-        });
-        if made.is_err() {
-            let _ = fs::remove_dir_all(&aside.dir);
-        }
-        made.map(|()| volume)
+        let dir = self.dir.join(&name);
+        Volume { name, dir }
     }
 
     /// The volume of that name.
@@ -229,6 +202,44 @@ impl Store {
 }
 
 impl Volume {
+    /// Makes an empty volume of a name that [`Store::unnamed`] chose. It reaches the host's disk with what the guest
+    /// syncs first: before that nothing is in it that anybody was promised.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn make_anonymous(&self) -> Result<(), VolumeError> {
+        self.make(DEFAULT_BYTES, true)
+    }
+
+    fn make(&self, size_bytes: u64, anonymous: bool) -> Result<(), VolumeError> {
+        let name = &self.name;
+        if !(SMALLEST..=LARGEST).contains(&size_bytes) {
+            let name = name.clone();
+            return Err(VolumeError::Size { name, size_bytes });
+        }
+        let exists = || VolumeError::Exists { name: name.clone() };
+        if self.dir.exists() {
+            return Err(exists());
+        }
+        // Made aside and renamed: what has the name is whole.
+        let hidden = format!(".{name}.{}", std::process::id());
+        let aside = Self {
+            name: name.clone(),
+            dir: self.dir.with_file_name(hidden),
+        };
+        let _ = fs::remove_dir_all(&aside.dir);
+        let made = aside.fill(size_bytes, anonymous).and_then(|()| {
+            fs::rename(&aside.dir, &self.dir).map_err(|source| match source.kind() {
+                io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty => exists(),
+                _ => self.failed(&self.dir, source),
+            })
+        });
+        if made.is_err() {
+            let _ = fs::remove_dir_all(&aside.dir);
+        }
+        made
+    }
+
     /// The file that is the guest's disk.
     #[must_use]
     pub fn disk(&self) -> PathBuf {
@@ -350,7 +361,11 @@ impl Volume {
                 size_bytes,
             },
             FormatError::Write(source) => at_disk(source),
-        })
+        })?;
+        if anonymous {
+            return Ok(());
+        }
+        file.sync_all().map_err(at_disk)
     }
 
     fn failed(&self, path: &Path, source: io::Error) -> VolumeError {
@@ -396,7 +411,10 @@ mod tests {
         let again = store.create("data", 32 << 20).unwrap_err().to_string();
         assert!(again.contains("coracle volume rm data"), "{again}");
         assert_eq!(store.open_or_create("data").unwrap(), made);
-        let unnamed = store.anonymous().unwrap();
+        let unnamed = store.unnamed();
+        assert!(store.open(&unnamed.name).is_err(), "not made yet");
+        unnamed.make_anonymous().unwrap();
+        assert_eq!(store.open(&unnamed.name).unwrap(), unnamed);
         assert!(unnamed.is_anonymous() && !made.is_anonymous());
         assert_eq!(store.list().unwrap().len(), 2);
         unnamed.remove().unwrap();

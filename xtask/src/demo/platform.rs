@@ -371,7 +371,7 @@ impl Drop for Instance {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // Without sh::output, which refuses after Ctrl-C. An instance that never came up has nothing to remove.
-            let removed = coracle(["rm", "-f", name]).map(|mut command| command.output());
+            let removed = coracle(["rm", "-f", "-v", name]).map(|mut command| command.output());
             if let Ok(Err(error)) = removed {
                 eprintln!("xtask: could not remove the instance {name}: {error}");
             }

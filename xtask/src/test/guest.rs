@@ -83,7 +83,7 @@ impl Guests {
             .inspect(&name)
             .map_or(Value::Null, |mut state| state["exit"].take());
         // Ends the guest if it still runs.
-        self.coracle(&["rm", "-f", &name])?.output()?;
+        self.coracle(&["rm", "-f", "-v", &name])?.output()?;
         let result = result?;
         let ended = match result.status {
             Some(status) => format!("`coracle run` ended with {status}"),
@@ -262,7 +262,7 @@ impl Detached<'_> {
 
 impl Drop for Detached<'_> {
     fn drop(&mut self) {
-        if let Ok(mut command) = self.guests.coracle(&["rm", "-f", &self.name])
+        if let Ok(mut command) = self.guests.coracle(&["rm", "-f", "-v", &self.name])
             && let Err(error) = command.output()
         {
             eprintln!("xtask: could not remove the guest {}: {error}", self.name);

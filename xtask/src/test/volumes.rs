@@ -35,13 +35,14 @@ pub(super) fn run(
     guests: &Guests,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<()> {
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 8] = [
         ("volume after coracle kill", killed),
         ("volume after the VMM was killed", vmm_killed),
         ("volume that is full", full),
         ("volume in use", in_use),
         ("volume that is damaged", damaged),
         ("volume with what the root has there", populated),
+        ("volumes of an image", of_an_image),
         ("volume, ABI", abi),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| wanted(name)) {
@@ -239,6 +240,22 @@ fn damage(disk: &Path, at: u64, bytes: &[u8]) -> Result<()> {
 
 /// An empty volume gets content and mode of the folder that it is mounted on, and only then.
 fn populated(volume: &Volume) -> Result<()> {
+    let root = seeded_root(volume)?;
+    for what in ["first", "second"] {
+        let mut command = volume.coracle(&["run", "--rm", "--network", "none"])?;
+        command.args(["--accel", volume.guests.accel.name(), "-v", "data:/data"]);
+        command.arg(&root).args(["/volume", what, "/data"]);
+        let result = sh::output_within(&mut command, LIMIT)?;
+        if !result.success() {
+            bail!("{what}: {}{}", result.stdout, result.stderr);
+        }
+        volume.is_whole()?;
+    }
+    Ok(())
+}
+
+/// A root folder with the program and something in `/data`.
+fn seeded_root(volume: &Volume) -> Result<PathBuf> {
     let root = volume.data.join("root");
     let seed = paths::created(root.join("data/seed"))?;
     fs::copy(program()?, root.join("volume"))?;
@@ -253,17 +270,85 @@ fn populated(volume: &Volume) -> Result<()> {
     }
     let at = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     File::open(root.join("data/seed/file"))?.set_modified(at)?;
-    for what in ["first", "second"] {
-        let mut command = volume.coracle(&["run", "--rm", "--network", "none"])?;
-        command.args(["--accel", volume.guests.accel.name(), "-v", "data:/data"]);
-        command.arg(&root).args(["/volume", what, "/data"]);
+    Ok(root)
+}
+
+/// Each instance of an image with a VOLUME has a volume of its own, which begins with what the image has there. It goes with
+/// `--rm` and `rm -v`; else it stays, and is a volume like others.
+fn of_an_image(volume: &Volume) -> Result<()> {
+    let root = seeded_root(volume)?;
+    let file = "FROM scratch\nCOPY root /\nVOLUME /data\nENTRYPOINT [\"/volume\"]\n";
+    fs::write(volume.data.join("Containerfile"), file)?;
+    let context = root.parent().context("no context")?.display().to_string();
+    let mut build = volume.coracle(&["build", "-t", "seeded", &context])?;
+    // Without buildah and its like.
+    sh::output(build.env("PATH", "/nonexistent"))?;
+    let run = |flags: &[&str], what: &str| {
+        let mut command = volume.coracle(&["run", "--network", "none", "-m", "64M"])?;
+        command.args(["--accel", volume.guests.accel.name()]);
+        command.args(flags).args(["seeded", what, "/data"]);
         let result = sh::output_within(&mut command, LIMIT)?;
-        if !result.success() {
-            bail!("{what}: {}{}", result.stdout, result.stderr);
+        match result.success() {
+            true => Ok(()),
+            false => bail!("{flags:?} {what}: {}{}", result.stdout, result.stderr),
         }
-        volume.is_whole()?;
+    };
+    let anonymous = || -> Result<Vec<(String, Value)>> {
+        let told = sh::output(&mut volume.coracle(&["volume", "ls", "-o", "json"])?)?;
+        let told: Vec<Value> = serde_json::from_str(&told)?;
+        let new = told.into_iter().filter(|one| one["anonymous"] == true);
+        let named = new.map(|one| (one["name"].as_str().unwrap_or_default().into(), one));
+        Ok(named.collect())
+    };
+    let left = |wanted: usize, after: &str| {
+        let found = anonymous()?;
+        match found.len() == wanted {
+            true => Ok(found),
+            false => bail!("{} volumes after {after}, not {wanted}", found.len()),
+        }
+    };
+    for _ in 0..2 {
+        run(&["--rm"], "first")?;
     }
-    Ok(())
+    left(0, "--rm")?;
+    run(&["--name", "kept"], "first")?;
+    let found = left(1, "an end without --rm")?;
+    if found[0].1["instances"] != serde_json::json!(["kept"]) {
+        bail!("whose is it: {}", found[0].1);
+    }
+    sh::output(&mut volume.coracle(&["rm", "kept"])?)?;
+    left(1, "rm")?;
+    let mount = format!("{}:/data", found[0].0);
+    run(&["--rm", "-v", &mount], "second")?;
+    left(1, "--rm of an instance that was given it by name")?;
+    run(&["--name", "gone"], "first")?;
+    left(2, "an end without --rm")?;
+    sh::output(&mut volume.coracle(&["rm", "-v", "gone"])?)?;
+    left(1, "rm -v")?;
+    sh::output(&mut volume.coracle(&["volume", "prune", "--force"])?)?;
+    left(0, "volume prune")?;
+
+    let image = Path::new("seeded");
+    let data = [("XDG_DATA_HOME", volume.data.as_path())];
+    let flags = ["--network", "none", "-m", "64M"];
+    let start = || {
+        volume
+            .guests
+            .detached_with(&data, &flags, image, &["write", "/data"])
+    };
+    let (one, other) = (start()?, start()?);
+    for guest in [&one, &other] {
+        guest.explain(|| guest.says("synced", BOOT_LIMIT))?;
+    }
+    let found = left(2, "the start of two")?;
+    if found.iter().any(|(_, one)| one["use"] != "written") {
+        bail!("not in use: {found:?}");
+    }
+    one.output(&["kill"])?;
+    other.output(&["rm", "-f", "-v"])?;
+    let found = left(1, "rm -f -v")?;
+    let mount = format!("{}:/data", found[0].0);
+    run(&["--rm", "-v", &mount], "read")
 }
 
 /// The ABI tests of files, and what they leave behind is whole.
