@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command dns is an authoritative name server for one zone, read from a file when it starts: the DNS service of the
-// edge network of Imbert et al. 2018 (CETIC), written anew on github.com/miekg/dns. It serves UDP and TCP.
+// edge network of the CETIC study of 2018, written anew on github.com/miekg/dns. It serves UDP and TCP.
 //
 //	dns [-listen :53] [-log-queries] ZONE-FILE
 package main

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command web serves the files of a folder by HTTP: the web service of the edge network of Imbert et al. 2018 (CETIC),
+// Command web serves the files of a folder by HTTP: the web service of the edge network of the CETIC study of 2018,
 // written anew on the standard library.
 //
 //	web [-listen :80] FOLDER

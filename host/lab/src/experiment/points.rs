@@ -47,12 +47,17 @@ impl Kind {
 
 impl Workload {
     /// All points: the matrix of the lists among the parameters, the first list changing slowest. With `quick` its
-    /// parameters replace those of the full run.
+    /// parameters replace those of the full run; a duration replaces a number of requests, and the other way round.
     #[must_use]
     pub fn points(&self, quick: bool) -> Vec<Point> {
         let mut parameters = self.with.clone();
         if quick {
             for (name, value) in &self.quick {
+                match name.as_str() {
+                    "duration_s" => parameters.remove("requests"),
+                    "requests" => parameters.remove("duration_s"),
+                    _ => None,
+                };
                 parameters.insert(name.clone(), value.clone());
             }
         }

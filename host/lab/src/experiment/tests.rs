@@ -133,6 +133,17 @@ fn lists_span_a_matrix_in_file_order() {
     assert_eq!(read(WHOLE).unwrap().workloads[1].points(false).len(), 1);
 }
 
+#[test]
+fn a_short_run_may_say_how_long_instead_of_how_many() {
+    let mut workload = read(WHOLE).unwrap().workloads.remove(0);
+    workload.with = toml::from_str("requests = 2_000_000\nconnections = 40").unwrap();
+    workload.quick = toml::from_str("duration_s = 3").unwrap();
+    let names =
+        |quick: bool| -> Vec<String> { workload.points(quick)[0].keys().cloned().collect() };
+    assert_eq!(names(false), ["connections", "requests"]);
+    assert_eq!(names(true), ["connections", "duration_s"]);
+}
+
 /// Each mistake, made by replacing a part of the whole file, with the line it is in and what is said of it.
 const MISTAKES: &[(&str, &str, usize, &str)] = &[
     ("schema = 1", "schema = 2", 1, "schema 2 is not known here"),
