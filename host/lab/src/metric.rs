@@ -266,6 +266,13 @@ pub const METRICS: &[Metric] = &[
         "density: instances that ran at once and answered in time, before memory or latency broke",
     ),
     metric(
+        "vm_exits",
+        "Exits of the guest",
+        "",
+        Lower,
+        "how often the guest has left its code for the VMM or the host's kernel (KVM's counter), over the measured time",
+    ),
+    metric(
         "energy_j",
         "Energy",
         "J",

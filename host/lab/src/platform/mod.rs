@@ -137,6 +137,8 @@ pub struct Processes {
     pub runtime: Vec<u32>,
     /// Guest memory of a VMM, to tell its mapping from the VMM's own.
     pub guest_memory_bytes: Option<u64>,
+    /// The control group that has the payload and nothing else, where there is one: it also knows processes that have ended.
+    pub cgroup: Option<PathBuf>,
 }
 
 /// A way to make a platform.

@@ -328,6 +328,7 @@ impl Instance for Running {
             payload: pid(state.as_ref().and_then(|state| state.vmm)),
             runtime: pid(state.as_ref().and_then(|state| state.monitor)),
             guest_memory_bytes: Some(self.memory_bytes),
+            cgroup: None,
         }
     }
 

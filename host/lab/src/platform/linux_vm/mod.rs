@@ -393,6 +393,7 @@ impl Instance for Running {
             payload: vec![self.child.id()],
             runtime: Vec::new(),
             guest_memory_bytes: Some(self.memory_bytes),
+            cgroup: None,
         }
     }
 
