@@ -10,7 +10,13 @@ use super::tool;
 use crate::{Error, Result};
 
 /// Which package has the program of which generator.
-const PACKAGES: &[(&str, &str)] = &[("wrk", "wrk"), ("redis-benchmark", "redis-tools")];
+const PACKAGES: &[(&str, &str)] = &[
+    ("wrk", "wrk"),
+    ("redis-benchmark", "redis-tools"),
+    ("ab", "apache2-utils"),
+    ("dnsperf", "dnsperf"),
+    ("iperf3", "iperf3"),
+];
 
 /// Installs what the generator `name` needs, with `apt-get`. Needs root, and a package of that name.
 pub fn install(name: &str, cancel: &AtomicBool) -> Result<()> {
@@ -28,10 +34,18 @@ pub fn install(name: &str, cancel: &AtomicBool) -> Result<()> {
             "only root can install {name}: `sudo apt-get install {package}`"
         )));
     }
+    let install = ["install", "-y", "--no-install-recommends", package];
+    // The lists of packages may be missing or old.
+    if apt_get(&install, cancel).is_ok() {
+        return Ok(());
+    }
+    apt_get(&["update"], cancel)?;
+    apt_get(&install, cancel)
+}
+
+fn apt_get(args: &[&str], cancel: &AtomicBool) -> Result<()> {
     let mut command = Command::new("apt-get");
-    command
-        .args(["install", "-y", "--no-install-recommends", package])
-        .env("DEBIAN_FRONTEND", "noninteractive");
+    command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
     let printed = tool::run(&mut command, None, Duration::from_secs(600), cancel)?;
     printed.expect_success(&command)
 }

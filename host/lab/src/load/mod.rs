@@ -3,12 +3,16 @@
 //! Load generators: the tools the studies and the field use, and one of our own for constant rates and for scenarios.
 //! Whatever the tool prints becomes one [`Outcome`].
 
+mod ab;
+mod dnsperf;
 mod engine;
 mod http;
 mod install;
+mod iperf3;
 mod parameters;
 mod rate;
 mod redis;
+mod tcp_sink;
 mod tool;
 mod units;
 mod wrk;
@@ -103,6 +107,10 @@ pub fn generators() -> Vec<Box<dyn Generator>> {
     vec![
         Box::new(wrk::Wrk),
         Box::new(redis::RedisBenchmark),
+        Box::new(ab::Ab),
+        Box::new(dnsperf::Dnsperf),
+        Box::new(iperf3::Iperf3),
+        Box::new(tcp_sink::TcpSink),
         Box::new(rate::Rate),
         Box::new(rate::Closed),
         Box::new(rate::Hold),

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::Point;
+use crate::experiment::nearest;
 use crate::{Error, Result};
 
 /// Names that belong to the kind of workload, not to a generator, and may stand in any point.
@@ -144,48 +145,21 @@ fn number_of(value: &toml::Value) -> Option<f64> {
 
 /// The end of an error line about an unknown `name`: the nearest of `known`, or all of them.
 pub(crate) fn hint(name: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|known| (distance(name, known), *known))
-        .min()
-        .filter(|&(distance, known)| distance <= 1 + known.len() / 3);
-    match nearest {
-        Some((_, known)) => format!("; did you mean `{known}`?"),
+    match nearest(name, known.iter().copied()) {
+        Some(known) => format!("; did you mean `{known}`?"),
         None => format!("; it has {}", known.join(", ")),
     }
 }
 
-/// How many letters must be put in, left out or changed to make `a` of `b` (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, left) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, right) in b.chars().enumerate() {
-            let changed = diagonal + usize::from(left != right);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Parameters, distance};
+    use super::Parameters;
     use crate::load::Point;
 
     const KNOWN: &[&str] = &["connections", "duration_s", "path"];
 
     fn point(text: &str) -> Point {
         toml::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("conections", "connections"), 1);
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 
     #[test]
@@ -200,8 +174,8 @@ mod tests {
             "wrk has no parameter `conections`; did you mean `connections`?"
         );
         assert_eq!(
-            text("xyz = 1"),
-            "wrk has no parameter `xyz`; it has connections, duration_s, path"
+            text("qqqqqqqqqqqqqqq = 1"),
+            "wrk has no parameter `qqqqqqqqqqqqqqq`; it has connections, duration_s, path"
         );
     }
 

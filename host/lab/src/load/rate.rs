@@ -87,9 +87,6 @@ fn settings<'a>(
     if settings.body.is_some() && settings.body_file.is_some() {
         return wrong("either `body` or `body_file`");
     }
-    if settings.duration.is_some() && settings.requests.is_some() {
-        return wrong("either `duration_s` or `requests`");
-    }
     if settings.rate_per_s.is_some_and(|rate| rate > 1e7) {
         return wrong("`rate_per_s` must be at most 10000000");
     }
@@ -201,13 +198,16 @@ impl Generator for Closed {
 
     fn run(&self, job: &Job<'_>) -> Result<Outcome> {
         let settings = settings("closed", common!("requests"), job.point)?;
-        let pace = match (job.duration, settings.requests) {
-            (None, Some(requests)) => Pace::ClosedCount(requests),
-            _ => Pace::ClosedFor(settings.duration(job)),
-        };
-        let length = match pace {
-            Pace::ClosedCount(requests) => format!("{requests} requests"),
-            _ => format!("{:.1} s", settings.duration(job).as_secs_f64()),
+        let (pace, length) = match (job.duration, settings.requests) {
+            // Whatever comes first.
+            (None, Some(requests)) => (
+                Pace::Closed(requests, settings.duration.unwrap_or(Duration::MAX)),
+                format!("{requests} requests"),
+            ),
+            _ => (
+                Pace::Closed(u64::MAX, settings.duration(job)),
+                format!("{:.1} s", settings.duration(job).as_secs_f64()),
+            ),
         };
         let command = format!(
             "coracle lab: closed, {} connections, {length}, http://{}{}",
@@ -257,7 +257,7 @@ impl Generator for Hold {
             let mut rows = Vec::new();
             for (phase, pace, using) in [
                 ("first", Pace::OnceEach(AT_A_TIME), 0..all),
-                ("active", Pace::ClosedFor(duration), 0..active),
+                ("active", Pace::Closed(u64::MAX, duration), 0..active),
                 ("last", Pace::OnceEach(AT_A_TIME), active..all),
             ] {
                 if using.is_empty() {

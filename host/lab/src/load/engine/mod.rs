@@ -54,10 +54,8 @@ pub(crate) struct Plan {
 pub(crate) enum Pace {
     /// So many a second, evenly, for this time.
     Rate(f64, Duration),
-    /// As fast as answers come, for this time.
-    ClosedFor(Duration),
-    /// As fast as answers come, so many in all.
-    ClosedCount(u64),
+    /// As fast as answers come, so many in all, and at most for this time.
+    Closed(u64, Duration),
     /// One on each connection, at most so many under way.
     OnceEach(usize),
 }
@@ -152,8 +150,7 @@ impl<'a> Engine<'a> {
         let begin = Instant::now();
         let (length, total) = match pace {
             Pace::Rate(per_s, length) => (length, due(per_s, length)),
-            Pace::ClosedFor(length) => (length, u64::MAX),
-            Pace::ClosedCount(count) => (Duration::MAX, count),
+            Pace::Closed(count, length) => (length, count),
             Pace::OnceEach(_) => (Duration::MAX, using.len() as u64),
         };
         let mut tally = Tally::new(begin, length.min(Duration::from_secs(86_400)));
@@ -173,8 +170,8 @@ impl<'a> Engine<'a> {
                 // What was due before the end may still go out in the round that finds the end, but not later.
                 _ if over => issued,
                 Pace::Rate(per_s, _) => due(per_s, since).saturating_add(1).min(total),
-                Pace::ClosedFor(_) if since >= length => issued,
-                Pace::ClosedFor(_) | Pace::ClosedCount(_) => total,
+                Pace::Closed(..) if since >= length => issued,
+                Pace::Closed(..) => total,
                 Pace::OnceEach(most) => {
                     total.min(issued + most.saturating_sub(self.under_way) as u64)
                 }
@@ -212,7 +209,7 @@ impl<'a> Engine<'a> {
                 Pace::Rate(per_s, _) if !over && !self.idle.is_empty() => {
                     Some(begin + time_of(per_s, issued))
                 }
-                Pace::Rate(..) | Pace::ClosedFor(_) if !over => Some(begin + length),
+                Pace::Rate(..) | Pace::Closed(..) if !over => begin.checked_add(length),
                 _ => None,
             };
             self.wait(next, &mut tally)?;
