@@ -88,9 +88,13 @@ export async function workers() {
   const results = await Promise.all(
     [1, 2, 3, 4].map(async (n) => {
       const worker = new Worker(source, { eval: true, workerData: shared });
+      // Asked for together: the answer of a worker that is over already is delivered with its end, before anybody who
+      // waits for the answer runs again.
+      const answered = once(worker, "message");
+      const ended = once(worker, "exit");
       worker.postMessage(n);
-      const [answer] = await once(worker, "message");
-      const [code] = await once(worker, "exit");
+      const [answer] = await answered;
+      const [code] = await ended;
       assert.equal(code, 0);
       return answer;
     }),
