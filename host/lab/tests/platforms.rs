@@ -294,6 +294,11 @@ fn works(name: &str) {
 }
 
 #[test]
+fn a_process_works() {
+    works("process");
+}
+
+#[test]
 #[ignore = "boots guests: cargo xtask test lab"]
 fn a_linux_vm_works() {
     works("linux-vm");

@@ -202,15 +202,34 @@ impl Cgroup {
     }
 
     /// The processes in it and in groups below it.
-    #[expect(
-        dead_code,
-        reason = "for the platforms process and container, which come next"
-    )]
     pub(crate) fn processes(&self) -> Vec<u32> {
         self.folders
             .first()
             .map_or_else(Vec::new, |folder| processes_below(&folder.path))
     }
+
+    /// The folder with the CPU time, for the meter.
+    pub(crate) fn accounting(&self) -> Option<PathBuf> {
+        let folder = self.folders.iter().find(|folder| folder.has("cpuacct"));
+        folder.map(|folder| folder.path.clone())
+    }
+
+    /// Whether the kernel has killed in it for lack of memory.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        let folder = self.folders.iter().find(|folder| folder.has("memory"));
+        folder.is_some_and(|folder| is_short_of_memory(&folder.path))
+    }
+}
+
+/// Whether the kernel has killed in a group with the memory controller, of either version, for lack of memory.
+pub(crate) fn is_short_of_memory(folder: &Path) -> bool {
+    ["memory.events", "memory.oom_control"].iter().any(|file| {
+        let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
+        let mut counts = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("oom_kill "));
+        counts.any(|count| count.trim() != "0")
+    })
 }
 
 impl Drop for Cgroup {

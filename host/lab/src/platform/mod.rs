@@ -17,7 +17,9 @@
 pub(crate) mod cgroup;
 mod folders;
 pub mod linux_vm;
+mod process;
 mod root;
+mod scratch;
 mod spawn;
 mod tool;
 mod unikernel;
@@ -28,6 +30,7 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::experiment::{Service, unknown};
@@ -141,11 +144,15 @@ pub struct Processes {
     pub cgroup: Option<PathBuf>,
 }
 
+/// The substrate of what runs without a VMM.
+const HOST: &str = "host";
+
 /// A way to make a platform.
 type Make = fn() -> Result<Box<dyn Platform>>;
 
 /// The platforms by name, in the order of tables. `container` may name its runtime: `container:crun`.
 const PLATFORMS: &[(&str, Make)] = &[
+    ("process", || Ok(Box::new(process::Process::find()?))),
     ("linux-vm", || Ok(Box::new(linux_vm::LinuxVm::find()?))),
     ("unikernel", || Ok(Box::new(unikernel::Unikernel::find()?))),
 ];
@@ -189,6 +196,34 @@ fn cgroup_name(order: &Order<'_>) -> String {
         std::process::id(),
         order.name
     )
+}
+
+/// The processors a service of the host is bound to: as many as it has vCPUs, of those it may use. Instances without a pin
+/// take turns, so that many of them use all.
+fn processors(order: &Order<'_>) -> Result<Vec<usize>> {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    let own = nix::unistd::Pid::from_raw(0);
+    let (all, from) = match &order.pin {
+        Some(pin) => (pin.clone(), 0),
+        None => {
+            let set = nix::sched::sched_getaffinity(own)
+                .map_err(|error| Error::Host(format!("sched_getaffinity: {error}")))?;
+            let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
+            let all: Vec<usize> = (0..nix::sched::CpuSet::count()).filter(is_set).collect();
+            let from = TURN.fetch_add(1, Ordering::Relaxed) % all.len().max(1);
+            (all, from)
+        }
+    };
+    let wanted = usize::try_from(order.vcpus).unwrap_or(usize::MAX);
+    let mut chosen: Vec<usize> = all
+        .iter()
+        .cycle()
+        .skip(from)
+        .take(wanted.min(all.len()))
+        .copied()
+        .collect();
+    chosen.sort_unstable();
+    Ok(chosen)
 }
 
 /// Files in the instance's folder for what a program writes: `NAME.stdout` and `NAME.stderr`.

@@ -70,7 +70,6 @@ pub(crate) fn c_string(text: impl AsRef<OsStr>) -> Result<CString> {
 }
 
 impl Mount {
-    #[expect(dead_code, reason = "for the platform process, which comes next")]
     /// A file system of `kind` at `place`, of whose path the part below `above` is made where it is missing.
     pub(crate) fn of(kind: &str, options: &str, above: &Path, place: &Path) -> Result<Mount> {
         Ok(Mount {
@@ -82,7 +81,6 @@ impl Mount {
         })
     }
 
-    #[expect(dead_code, reason = "for the platform process, which comes next")]
     /// What is at `source` also at `place`.
     pub(crate) fn bind(source: &Path, above: &Path, place: &Path) -> Result<Mount> {
         Ok(Mount {
@@ -92,6 +90,13 @@ impl Mount {
             flags: MsFlags::MS_BIND | MsFlags::MS_REC,
             folders: folders(above, place)?,
         })
+    }
+
+    /// Makes these folders too, before it is mounted.
+    pub(crate) fn after_folders(mut self, folders: &[&Path]) -> Result<Mount> {
+        let texts = folders.iter().map(c_string).collect::<Result<Vec<_>>>()?;
+        self.folders.splice(0..0, texts);
+        Ok(self)
     }
 
     /// System calls only.

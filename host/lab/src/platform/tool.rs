@@ -64,6 +64,26 @@ pub(crate) fn bytes_on_disk(path: &Path) -> u64 {
     path.metadata().map_or(0, |meta| meta.blocks() * 512)
 }
 
+/// Bytes all files of a folder take on the disk, each once however many names it has.
+pub(crate) fn folder_bytes(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut seen = std::collections::HashSet::new();
+    let mut todo = vec![folder.to_owned()];
+    let mut bytes = 0;
+    while let Some(folder) = todo.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_dir() {
+                todo.push(entry.path());
+            }
+            if seen.insert((meta.dev(), meta.ino())) {
+                bytes += meta.blocks() * 512;
+            }
+        }
+    }
+    bytes
+}
+
 /// The last part of a text, at most 16 KiB of it.
 pub(crate) fn tail(text: String) -> String {
     const MOST: usize = 16 << 10;
