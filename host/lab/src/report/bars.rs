@@ -54,7 +54,7 @@ pub(super) fn draw(
         .min(wide * 0.36)
         + 8.0;
     let value_room = bars()
-        .map(|bar| width(&value(bar, &unit)) * 1.1)
+        .map(|bar| width(&value(bar, &unit)) * 1.15)
         .fold(0.0, f64::max)
         .clamp(40.0, wide * 0.34)
         + 8.0;
@@ -168,7 +168,9 @@ pub(super) fn ticks(
     for ((x, label), index) in labels.iter().zip(0..) {
         out.line("grid", (*x, 0.0), (*x, bottom));
         if index % every == 0 {
-            out.text(*x, bottom + 16.0, Anchor::Middle, "soft", label);
+            // Half of the first number would stand outside.
+            let x = x.max(width(label) / 2.0);
+            out.text(x, bottom + 16.0, Anchor::Middle, "soft", label);
         }
     }
 }

@@ -246,7 +246,7 @@ fn tables(out: &mut String, model: &Model<'_>) {
         if !rest.is_empty() {
             let _ = writeln!(
                 out,
-                "<details><summary>All other figures on {}</summary>\n{rest}</details>",
+                "<details><summary>All other figures, and those of the curves, on {}</summary>\n{rest}</details>",
                 escape(&group.substrate)
             );
         }

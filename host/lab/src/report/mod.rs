@@ -5,14 +5,20 @@
 //! Everything comes from `result.jsonl`; a report can be made again at any time and on any machine.
 
 mod bars;
+mod boxes;
+mod distributions;
 mod flat;
 mod html;
+mod lines;
 mod markdown;
 mod method;
 mod model;
 mod overview;
 mod panels;
+mod phases;
+mod series;
 mod svg;
+mod sweeps;
 mod table;
 mod verdict;
 mod words;

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::words;
-use crate::experiment::{Experiment, Published};
+use crate::experiment::{Experiment, Kind, Published};
 use crate::metric::{Better, METRICS};
 use crate::record::{Cell, Recorded};
 use crate::statistics::{Estimate, Ratio, Rounds, SETTLED_WITHIN, estimate, ratio};
@@ -192,6 +192,23 @@ impl<'a> Model<'a> {
             .iter()
             .find(|facts| facts.name == platform)
             .map_or("not recorded", |facts| facts.substrate.as_str())
+    }
+
+    /// The kind of a workload; "start" is what every start measures.
+    pub(super) fn kind(&self, workload: &str) -> Kind {
+        let known = self
+            .experiment
+            .iter()
+            .flat_map(|experiment| &experiment.workloads);
+        known
+            .filter(|known| known.name == workload)
+            .map(|known| known.kind)
+            .next()
+            .unwrap_or(if workload == "start" {
+                Kind::Start
+            } else {
+                Kind::Load
+            })
     }
 
     /// Platforms in the experiment's order, then others in the order of the run.

@@ -8,10 +8,11 @@ use super::bars::{self, Bar, Bundle};
 use super::model::{Group, Model, Row, is_main};
 use super::verdict::place;
 use super::words::{self, escape};
+use super::{distributions, phases, series, sweeps};
 use crate::metric::{self, Better};
 
 /// Width of a plot, px; a page shows two side by side.
-const WIDE: f64 = 440.0;
+pub(super) const WIDE: f64 = 440.0;
 
 /// A figure of the page: heading, note, drawing.
 pub(super) fn figure(out: &mut String, heading: &str, note: &str, drawing: &str) {
@@ -29,7 +30,12 @@ pub(super) fn all(out: &mut String, model: &Model<'_>) {
     for (index, group) in model.groups.iter().enumerate() {
         let mut plots = String::new();
         bar_plots(&mut plots, model, group);
-        if plots.is_empty() {
+        phases::draw(&mut plots, model, group);
+        sweeps::draw(&mut plots, model, group);
+        distributions::draw(&mut plots, model, group);
+        let (over_time, folded) = series::draw(model, group);
+        plots += &over_time;
+        if plots.is_empty() && folded.is_empty() {
             continue;
         }
         let on = if index == 0 {
@@ -39,8 +45,9 @@ pub(super) fn all(out: &mut String, model: &Model<'_>) {
         };
         let _ = writeln!(
             out,
-            "<h3>{on}{}</h3>\n<div class=\"panels\">\n{plots}</div>",
-            escape(&group.substrate)
+            "<h3>{on}{}</h3>\n<div class=\"panels\">\n{plots}</div>\n{}{folded}",
+            escape(&group.substrate),
+            distributions::details(model, group)
         );
     }
 }
@@ -70,7 +77,8 @@ pub(super) struct Panel {
 /// The plots with bars, in the order of the rows.
 pub(super) fn bar_panels(model: &Model<'_>, group: &Group) -> Vec<Panel> {
     let mut panels: Vec<((String, String), Panel)> = Vec::new();
-    for row in group.rows.iter().filter(|row| is_main(model, row)) {
+    let drawn = |row: &&Row| is_main(model, row) && !sweeps::is_on_curve(model, group, row);
+    for row in group.rows.iter().filter(drawn) {
         let name = row.key.metric.as_str();
         let known = metric::find(name);
         let unit = words::unit_of(name);
@@ -121,7 +129,8 @@ fn own_figures(unit: &str) -> String {
     }
 }
 
-fn direction(metric: &str) -> &'static str {
+/// Which way is good, in words.
+pub(super) fn direction(metric: &str) -> &'static str {
     match words::better(metric) {
         Better::Higher => "more is better",
         Better::Lower => "less is better",

@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use super::model::{Finding, Group, Measured, Model, Row, SHARE, is_main};
+use super::sweeps;
 use super::verdict::place;
 use super::words::{self, Unit, escape};
 
@@ -54,7 +55,11 @@ pub(super) fn figures(
     let rows: Vec<&Row> = group
         .rows
         .iter()
-        .filter(|row| row.key.workload == workload && is_main(model, row) == main)
+        .filter(|row| {
+            // What is drawn over a parameter is long; its table is folded away.
+            let is_short = is_main(model, row) && !sweeps::is_on_curve(model, group, row);
+            row.key.workload == workload && is_short == main
+        })
         .collect();
     if rows.is_empty() {
         return None;
@@ -126,10 +131,12 @@ fn value(cell: &Measured, metric: &str, unit: &Unit) -> Cell {
             } else {
                 ""
             };
-            out.small.push(format!("{word}{interval}"));
+            out.small
+                .push(format!("{word}{interval}, n {}", found.samples));
+        } else if !exact {
+            out.small.push(format!("n {}", found.samples));
         }
         if !exact {
-            out.small.push(format!("n {}", found.samples));
             if !found.is_settled(SHARE) {
                 out.small.push("not settled".to_owned());
             }
@@ -220,7 +227,12 @@ impl Table {
                             escape(&cell.main)
                         );
                         for small in &cell.small {
-                            let _ = write!(out, " <small>{}</small>", escape(small));
+                            let class = if small.len() > 32 {
+                                " class=\"long\""
+                            } else {
+                                ""
+                            };
+                            let _ = write!(out, " <small{class}>{}</small>", escape(small));
                         }
                         out += "</td>";
                     }

@@ -29,6 +29,7 @@ pub(super) fn unit(metric: &str, most: f64) -> Unit {
         "us" => &[(1e7, 1e6, "s"), (1e4, 1e3, "ms"), (0.0, 1.0, "\u{b5}s")],
         "ns" => &[(1e10, 1e9, "s"), (1e7, 1e6, "ms"), (1e4, 1e3, "\u{b5}s")],
         "1/s" => &[(0.0, 1.0, "/s")],
+        "%" => &[(0.0, 1.0, "%")],
         _ => &[],
     };
     let (per, name) = steps
@@ -46,6 +47,7 @@ pub(super) fn unit_of(metric: &str) -> String {
     metric::find(metric)
         .map(|metric| metric.unit)
         .or_else(|| metric::unit_of(metric).map(|(unit, _)| unit))
+        .or_else(|| metric.ends_with("_percent").then_some("%"))
         .unwrap_or("")
         .to_owned()
 }
@@ -115,6 +117,9 @@ impl Unit {
 
 /// A number with three digits that count, or all digits before the point.
 pub(super) fn number(value: f64) -> String {
+    if value != 0.0 && value.abs() < 1e-5 {
+        return format!("{value:.2e}");
+    }
     grouped(value, digits(value))
 }
 
@@ -134,7 +139,7 @@ fn digits(value: f64) -> usize {
 
 /// With `digits` after the point and gaps between thousands. Very great numbers in powers of ten.
 fn grouped(value: f64, digits: usize) -> String {
-    if value.abs() >= 1e15 {
+    if value.abs() >= 1e11 {
         return format!("{value:.2e}");
     }
     let text = format!("{value:.digits$}");
@@ -154,6 +159,30 @@ fn grouped(value: f64, digits: usize) -> String {
         out += rest;
     }
     out
+}
+
+/// A count with gaps between thousands.
+pub(super) fn number_of(count: u64) -> String {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of answers stay far below 2^53"
+    )]
+    let value = count as f64;
+    grouped(value, 0)
+}
+
+/// A part of a whole in percent: "0.12 %".
+pub(super) fn share(part: u64, whole: u64) -> String {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of answers stay far below 2^53"
+    )]
+    let share = if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    };
+    format!("{}{GAP}%", number(share * 100.0))
 }
 
 /// A ratio: "1.84", "0.089", "11.2".
@@ -261,6 +290,7 @@ mod tests {
             (-4.5, "-4.50"),
             (-12345.0, "-12\u{a0}345"),
             (1e20, "1.00e20"),
+            (3.2e-9, "3.20e-9"),
         ] {
             assert_eq!(number(value), text);
         }

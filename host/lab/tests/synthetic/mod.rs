@@ -2,6 +2,7 @@
 
 //! Results that were never measured, with known figures in them, to test reports on.
 
+pub(crate) mod kinds;
 pub(crate) mod stress;
 
 use std::collections::BTreeMap;
