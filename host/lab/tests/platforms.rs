@@ -299,6 +299,21 @@ fn a_process_works() {
 }
 
 #[test]
+fn a_container_works() {
+    works("container");
+}
+
+#[test]
+fn crun_works_or_says_why_not() {
+    works("container:crun");
+}
+
+#[test]
+fn gvisor_works() {
+    works("gvisor");
+}
+
+#[test]
 #[ignore = "boots guests: cargo xtask test lab"]
 fn a_linux_vm_works() {
     works("linux-vm");

@@ -46,7 +46,6 @@ impl Folder {
     }
 }
 
-#[expect(dead_code, reason = "for the platform container, which comes next")]
 /// Whether the host's controllers are those of version 2.
 pub(crate) fn is_v2() -> bool {
     parents()
@@ -242,7 +241,8 @@ impl Drop for Cgroup {
     }
 }
 
-fn processes_below(folder: &Path) -> Vec<u32> {
+/// The processes in a group and in groups below it.
+pub(crate) fn processes_below(folder: &Path) -> Vec<u32> {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     let mut all: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
     for below in folders_in(folder) {
@@ -304,6 +304,23 @@ pub(crate) fn remove_where(is_dead: impl Fn(&str) -> bool) -> Vec<String> {
         }
     }
     removed
+}
+
+/// The folder of the group `name` that somebody else made beside the lab's, if it is there.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    find_with(name, "memory")
+}
+
+/// The same where its CPU time is counted.
+pub(crate) fn find_accounting(name: &str) -> Option<PathBuf> {
+    find_with(name, "cpuacct")
+}
+
+fn find_with(name: &str, controller: &str) -> Option<PathBuf> {
+    let parents = parents();
+    let parent = parents.iter().find(|parent| parent.has(controller))?;
+    let folder = parent.path.join(name);
+    folder.is_dir().then_some(folder)
 }
 
 /// Processors as `taskset -c` and cpusets write them.

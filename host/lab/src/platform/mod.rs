@@ -15,8 +15,10 @@
 //!   dropped, the unikernel on one with EROFS below memory.
 
 pub(crate) mod cgroup;
+mod container;
 mod folders;
 pub mod linux_vm;
+mod oci;
 mod process;
 mod root;
 mod scratch;
@@ -153,6 +155,10 @@ type Make = fn() -> Result<Box<dyn Platform>>;
 /// The platforms by name, in the order of tables. `container` may name its runtime: `container:crun`.
 const PLATFORMS: &[(&str, Make)] = &[
     ("process", || Ok(Box::new(process::Process::find()?))),
+    ("container", || {
+        Ok(Box::new(container::Container::find("container")?))
+    }),
+    ("gvisor", || Ok(Box::new(container::Container::gvisor()?))),
     ("linux-vm", || Ok(Box::new(linux_vm::LinuxVm::find()?))),
     ("unikernel", || Ok(Box::new(unikernel::Unikernel::find()?))),
 ];
@@ -170,6 +176,9 @@ pub fn names() -> Vec<&'static str> {
 /// platform needs, with what to do.
 pub fn find(name: &str, base: &Path) -> Result<Box<dyn Platform>> {
     let _ = base;
+    if name.starts_with("container:") {
+        return Ok(Box::new(container::Container::find(name)?));
+    }
     match PLATFORMS.iter().find(|(known, _)| *known == name) {
         Some((_, make)) => make(),
         None => Err(Error::Input(unknown("platform", name, &names()))),
