@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 
 use coracle_imager::config::{NetworkConfig, Process, RootSource, User};
+use coracle_imager::image::folder_root;
 use coracle_imager::image::start::ImageRoot;
 use coracle_imager::root::DEFAULT_PATH;
 use coracle_imager::{Bundle, Config, Root};
@@ -193,6 +194,7 @@ fn bundle(args: &RunArgs, networks: &[Network]) -> Result<(Bundle, Origin), Fail
         }
         Subject::Root(root) => {
             let config = Config::with_process(process(args, &root)?);
+            let root = on_disk(root)?;
             let origin = Origin {
                 name: absolute(),
                 stop_signal: None,
@@ -216,6 +218,21 @@ fn bundle(args: &RunArgs, networks: &[Network]) -> Result<(Bundle, Origin), Fail
         config.hostname.clone_from(name);
     }
     Ok((Bundle { root, config }, origin))
+}
+
+/// A folder becomes a disk, as images are, unless it is small. Without a usable cache it goes into the guest's memory.
+fn on_disk(root: Root) -> Result<Root, Failure> {
+    let Root::Directory(path) = &root else {
+        return Ok(root);
+    };
+    match folder_root::root(path, &folders::cache()?.join("folders")) {
+        Ok(Some(disk)) => Ok(Root::Image(disk)),
+        Ok(None) => Ok(root),
+        Err(error) => {
+            eprintln!("coracle: warning: {error}; the folder is put into the guest's memory");
+            Ok(root)
+        }
+    }
 }
 
 /// How a program is run about which only the command line says something.

@@ -226,3 +226,29 @@ fn an_executable_is_packed_once_until_it_changes() {
     std::fs::write(world.path("cache/coracle/roots"), "").unwrap();
     assert_eq!(world.run("exit", &["run", "--rm", "./hello"]).code, 0);
 }
+
+#[test]
+fn a_folder_becomes_a_disk_unless_it_is_small() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let app = world.path("root/app");
+    std::fs::create_dir(world.path("root")).unwrap();
+    std::fs::write(&app, common::elf::program()).unwrap();
+    std::fs::set_permissions(&app, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let line = |warning: &str| {
+        let done = world.run("exit", &["run", "--dry-run", "root", "/app"]);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(done.stderr.contains(warning), "{done:?}");
+        assert_eq!(done.stderr.is_empty(), warning.is_empty(), "{done:?}");
+        done.stdout
+    };
+    let is_disk = |line: &str| line.contains("cache/coracle/folders/");
+    assert!(!is_disk(&line("")));
+    let large = std::fs::File::create(world.path("root/large")).unwrap();
+    large.set_len(5 << 20).unwrap();
+    assert!(is_disk(&line("")));
+    // A cache that cannot be written costs memory only.
+    std::fs::remove_dir_all(world.path("cache/coracle/folders")).unwrap();
+    std::fs::write(world.path("cache/coracle/folders"), "").unwrap();
+    assert!(!is_disk(&line("put into the guest's memory")));
+}

@@ -9,6 +9,7 @@ pub mod digest;
 mod docker;
 pub mod document;
 mod error;
+pub mod folder_root;
 pub mod import;
 pub mod layer;
 pub mod local;
