@@ -104,7 +104,6 @@ impl Reader {
     }
 
     /// The body, if it is kept.
-    #[cfg(test)]
     pub(crate) fn body(&self) -> &[u8] {
         self.body.as_deref().unwrap_or_default()
     }

@@ -4,6 +4,7 @@
 //! Whatever the tool prints becomes one [`Outcome`].
 
 mod ab;
+mod client;
 mod dnsperf;
 mod engine;
 mod http;
@@ -12,6 +13,7 @@ mod iperf3;
 mod parameters;
 mod rate;
 mod redis;
+mod scenario;
 mod tcp_sink;
 mod tool;
 mod units;
@@ -114,6 +116,7 @@ pub fn generators() -> Vec<Box<dyn Generator>> {
         Box::new(rate::Rate),
         Box::new(rate::Closed),
         Box::new(rate::Hold),
+        Box::new(scenario::Scenarios),
     ]
 }
 

@@ -78,6 +78,33 @@ impl Tally {
         }
     }
 
+    /// When it began to count.
+    pub(crate) fn begin(&self) -> Instant {
+        self.begin
+    }
+
+    /// Adds what another one has counted since about the same time, in slices of the same length.
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.begin = self.begin.min(other.begin);
+        self.last = self.last.max(other.last);
+        self.answers += other.answers;
+        self.body_bytes += other.body_bytes;
+        for (kind, count) in &other.errors {
+            self.error(kind, *count);
+        }
+        // All have the same bounds.
+        self.latency += &other.latency;
+        self.delay += &other.delay;
+        if self.slices.len() < other.slices.len() {
+            self.slices.resize(other.slices.len(), Slice::default());
+        }
+        for (have, more) in self.slices.iter_mut().zip(&other.slices) {
+            have.answers += more.answers;
+            have.sum_ns += more.sum_ns;
+            have.max_ns = have.max_ns.max(more.max_ns);
+        }
+    }
+
     /// `count` requests without a right answer.
     pub(crate) fn error(&mut self, kind: &str, count: u64) {
         if count == 0 {
