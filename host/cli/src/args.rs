@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Save(SaveArgs),
     /// Say whether a program can run as a unikernel, without running it
     Check(CheckArgs),
+    /// Compare platforms by experiments: list, run
+    Lab(crate::lab::LabArgs),
     /// Say what this machine lacks, and the line that repairs it
     Doctor,
     /// List the system calls and how much of each works

@@ -14,6 +14,7 @@ mod error;
 mod folders;
 mod images;
 mod inspect;
+mod lab;
 mod lifecycle;
 mod logs;
 mod output;
@@ -76,6 +77,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Trace(args) => trace::trace(&args),
         Command::Volume(args) => volume::volume(&args),
         Command::Check(args) => check::check(&args),
+        Command::Lab(args) => lab::lab(&args),
         Command::Doctor => doctor::doctor(),
         Command::Syscalls(args) => syscalls::syscalls(&args),
         Command::Config(args) => config::show(&args),

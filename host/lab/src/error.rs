@@ -30,12 +30,21 @@ pub enum Error {
         /// What it said.
         log: String,
     },
+    /// The result cannot be written. The run ends.
+    #[error("{0}")]
+    Record(String),
     /// The user wants the run to end.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
+    /// Whether nothing further can be measured; other errors concern one measurement.
+    #[must_use]
+    pub fn ends_run(&self) -> bool {
+        matches!(self, Error::Interrupted | Error::Record(_))
+    }
+
     /// An error of the file `path`.
     pub fn file(path: impl Into<std::path::PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();

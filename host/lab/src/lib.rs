@@ -16,6 +16,7 @@ pub mod network;
 pub mod platform;
 pub mod record;
 pub mod report;
+pub mod run;
 pub mod statistics;
 
 pub use error::{Error, Result};

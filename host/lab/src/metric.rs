@@ -259,6 +259,13 @@ pub const METRICS: &[Metric] = &[
         "restart_ms with whole seconds dropped, a mistake of study 002 repeated to compare with its figures",
     ),
     metric(
+        "restarts",
+        "Restarts",
+        "",
+        Neither,
+        "boot storm: how often an instance was killed and started again in the given time",
+    ),
+    metric(
         "running_instances",
         "Instances",
         "",

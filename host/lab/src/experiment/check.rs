@@ -17,7 +17,7 @@ const VCPUS_MAX: u32 = 64;
 /// What experiments may name.
 pub struct Known<'a> {
     /// Platforms, without `image:NAME`.
-    pub platforms: &'a [&'static str],
+    pub platforms: Vec<&'static str>,
     /// Load generators.
     pub generators: &'a [Box<dyn Generator>],
 }

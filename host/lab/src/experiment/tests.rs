@@ -86,7 +86,7 @@ impl Generator for Wrk {
 
 fn read(text: &str) -> Result<Experiment> {
     let known = Known {
-        platforms: &["process", "container", "linux-vm", "unikernel"],
+        platforms: vec!["process", "container", "linux-vm", "unikernel"],
         generators: &[Box::new(Wrk)],
     };
     parse(Path::new("/e/x/experiment.toml"), text, &known)
@@ -388,7 +388,7 @@ fn experiments_are_found_from_below() {
     std::fs::create_dir_all(base.path().join("experiments/notes")).unwrap();
     std::fs::write(folder.join(FILE), WHOLE).unwrap();
     let known = Known {
-        platforms: &["linux-vm", "unikernel"],
+        platforms: vec!["linux-vm", "unikernel"],
         generators: &[Box::new(Wrk)],
     };
     let experiments = Experiments::find(&folder).unwrap();

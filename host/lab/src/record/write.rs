@@ -99,7 +99,7 @@ impl Writer {
         } else {
             "what was measured last is lost"
         };
-        Err(Error::Host(format!(
+        Err(Error::Record(format!(
             "{}: {error}; {what}; make room and go on: coracle lab run --resume {}",
             path.display(),
             self.folder.display()
