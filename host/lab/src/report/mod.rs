@@ -6,6 +6,7 @@
 
 mod bars;
 mod boxes;
+mod compare;
 mod distributions;
 mod flat;
 mod html;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 use crate::record;
 use crate::{Error, Result};
 
+pub use compare::{COLUMNS, Changed, Comparison, Difference, compare};
 use model::Model;
 
 /// A result in a report.

@@ -474,6 +474,18 @@ impl Finding {
 
 /// Whether a row stands in the short tables and plots: what decides, what was published, and the usual first questions.
 pub(super) fn is_main(model: &Model<'_>, row: &Row) -> bool {
+    let errors = row.key.metric == "errors"
+        && row
+            .cells
+            .iter()
+            .any(|cell| cell.estimate.is_some_and(|found| found.high > 0.0));
+    errors
+        || is_main_key(model, &row.key)
+        || row.cells.iter().any(|cell| !cell.published.is_empty())
+}
+
+/// As [`is_main`], as far as it does not hang on what was measured.
+pub(super) fn is_main_key(model: &Model<'_>, key: &Key) -> bool {
     const USUAL: [&str; 11] = [
         "first_answer_s",
         "throughput_per_s",
@@ -487,21 +499,14 @@ pub(super) fn is_main(model: &Model<'_>, row: &Row) -> bool {
         "restart_ms",
         "running_instances",
     ];
-    let metric = row.key.metric.as_str();
+    let metric = key.metric.as_str();
     let mut verdicts = model
         .experiment
         .iter()
         .flat_map(|experiment| &experiment.verdicts);
-    let errors = metric == "errors"
-        && row
-            .cells
-            .iter()
-            .any(|cell| cell.estimate.is_some_and(|found| found.high > 0.0));
     USUAL.contains(&metric)
-        || errors
         || (crate::metric::find(metric).is_none() && !metric.starts_with("boot_"))
-        || row.cells.iter().any(|cell| !cell.published.is_empty())
-        || verdicts.any(|verdict| verdict.metric == metric && verdict.workload == row.key.workload)
+        || verdicts.any(|verdict| verdict.metric == metric && verdict.workload == key.workload)
 }
 
 /// Up to this share of its middle an interval may be wide.

@@ -4,36 +4,50 @@
 
 use super::html::{STYLE, heading};
 use super::model::Model;
-use super::panels::bar_panels;
+use super::panels::{bar_panels, direction};
 use super::svg::{Anchor, Svg};
 use super::words::escape;
-use super::{bars, words};
+use super::{bars, lines, sweeps, words};
 
 const WIDE: f64 = 640.0;
 const EDGE: f64 = 18.0;
 const HEAD: f64 = 62.0;
 
-/// The plot of what the experiment decides first; else of the first figure. None without figures.
+/// The plot of what the experiment decides first; else the first one. None without figures.
 pub(super) fn draw(model: &Model<'_>) -> Option<String> {
     let group = model.groups.first()?;
-    let panels = bar_panels(model, group);
+    let wide = WIDE - 2.0 * EDGE;
     let verdict = model
         .experiment
         .as_ref()
         .and_then(|experiment| experiment.verdicts.first());
-    let wanted = verdict.and_then(|verdict| {
-        panels
-            .iter()
-            .find(|panel| panel.metric == verdict.metric && (panel.workload == verdict.workload))
-    });
-    let panel = wanted.or(panels.first())?;
-    let plot = bars::draw(
-        &panel.heading,
-        &panel.note,
-        &panel.metric,
-        &panel.bundles,
-        WIDE - 2.0 * EDGE,
-    );
+    let is_wanted = |workload: &str, metric: &str| {
+        verdict.is_none_or(|verdict| verdict.workload == workload && verdict.metric == metric)
+    };
+    let panels = bar_panels(model, group);
+    let curves = sweeps::plots(model, group);
+    let panel = panels
+        .iter()
+        .find(|panel| is_wanted(&panel.workload, &panel.metric));
+    let curve = curves
+        .iter()
+        .find(|(workload, plot)| is_wanted(workload, &plot.metric));
+    let (metric, plot) = match (panel, curve, panels.first(), curves.first()) {
+        (Some(panel), ..) | (None, None, Some(panel), _) => (
+            &panel.metric,
+            bars::draw(
+                &panel.heading,
+                &panel.note,
+                &panel.metric,
+                &panel.bundles,
+                wide,
+            ),
+        ),
+        (None, Some((_, plot)), ..) | (None, None, None, Some((_, plot))) => {
+            (&plot.metric, lines::draw(plot, wide))
+        }
+        (None, None, None, None) => return None,
+    };
     // The plot is an element of its own, with the height in its view box.
     let tall: f64 = plot
         .split('"')
@@ -52,8 +66,8 @@ pub(super) fn draw(model: &Model<'_>) -> Option<String> {
     );
     let note = format!(
         "{}, {}; {}",
-        words::title(&panel.metric),
-        panel.note,
+        words::title(metric),
+        direction(metric),
         group.substrate
     );
     head.fitted(EDGE, 47.0, Anchor::Start, "soft", &note, WIDE - 2.0 * EDGE);
@@ -62,7 +76,7 @@ pub(super) fn draw(model: &Model<'_>) -> Option<String> {
          role=\"img\" aria-label=\"{}\">\n<style>\n{STYLE}</style>\n\
          <rect class=\"card\" width=\"{WIDE:.0}\" height=\"{height:.0}\" rx=\"10\"/>\n{}\
          <g transform=\"translate({EDGE:.0} {HEAD:.0})\">\n{}</g>\n</svg>\n",
-        escape(&panel.heading),
+        escape(&heading(model)),
         head.inner(),
         plot.replacen(
             "<svg ",

@@ -46,6 +46,18 @@ pub(super) fn is_on_curve(model: &Model<'_>, group: &Group, row: &Row) -> bool {
 
 /// The curves of a group.
 pub(super) fn draw(out: &mut String, model: &Model<'_>, group: &Group) {
+    for (_, plot) in plots(model, group) {
+        let note = format!(
+            "{}; marks: medians with 95 % intervals",
+            direction(&plot.metric)
+        );
+        figure(out, &plot.title, &note, &lines::draw(&plot, WIDE));
+    }
+}
+
+/// The plots of a group, each with its workload.
+pub(super) fn plots<'a>(model: &'a Model<'_>, group: &Group) -> Vec<(&'a str, Plot)> {
+    let mut out = Vec::new();
     for workload in &model.workloads {
         let Some(parameter) = parameter(model, group, workload) else {
             continue;
@@ -56,21 +68,16 @@ pub(super) fn draw(out: &mut String, model: &Model<'_>, group: &Group) {
                 continue;
             };
             let wanted = is_main(model, row) || row.key.metric == "latency_mean_ms";
-            if row.key.workload != *workload
-                || !wanted
-                || row.key.metric == "errors"
-                || !seen.insert(rest.clone())
+            if row.key.workload == *workload
+                && wanted
+                && row.key.metric != "errors"
+                && seen.insert(rest.clone())
             {
-                continue;
+                out.push((workload.as_str(), plot(model, group, &rest, &parameter)));
             }
-            let plot = plot(model, group, &rest, &parameter);
-            let note = format!(
-                "{}; marks: medians with 95 % intervals",
-                direction(&rest.metric)
-            );
-            figure(out, &plot.title, &note, &lines::draw(&plot, WIDE));
         }
     }
+    out
 }
 
 /// The key without its parameter; none if it has none.

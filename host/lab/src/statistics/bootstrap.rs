@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::describe::{median, median_of};
 use super::normal::{student_975, tail};
 use super::random::Random;
@@ -70,7 +72,7 @@ impl FromIterator<f64> for Rounds {
 }
 
 /// A median and how sure it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The median of all samples.
     pub median: f64,
@@ -87,7 +89,7 @@ pub struct Estimate {
 }
 
 /// How one figure compares with another.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// Median by median.
     pub ratio: f64,
