@@ -61,7 +61,7 @@ pub(crate) enum Command {
     Save(SaveArgs),
     /// Say whether a program can run as a unikernel, without running it
     Check(CheckArgs),
-    /// Compare platforms by experiments: list, run
+    /// Compare platforms by experiments: list, run, report, compare
     Lab(crate::lab::LabArgs),
     /// Say what this machine lacks, and the line that repairs it
     Doctor,

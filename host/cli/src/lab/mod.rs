@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `coracle lab`: experiments that compare platforms.
 
+mod compare;
 mod list;
 mod progress;
+mod report;
 mod run;
 
 use std::path::PathBuf;
@@ -27,6 +29,10 @@ enum LabCommand {
     List(list::ListArgs),
     /// Run experiments and write a report
     Run(run::RunArgs),
+    /// Write a report on results
+    Report(report::ReportArgs),
+    /// Say what changed between two results of an experiment
+    Compare(compare::CompareArgs),
 }
 
 /// `coracle lab ...`
@@ -34,6 +40,8 @@ pub(crate) fn lab(args: &LabArgs) -> Result<u8, Failure> {
     match &args.command {
         LabCommand::List(args) => list::list(args),
         LabCommand::Run(args) => run::run(args),
+        LabCommand::Report(args) => report::report(args),
+        LabCommand::Compare(args) => compare::compare_results(args),
     }
 }
 
