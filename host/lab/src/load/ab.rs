@@ -344,4 +344,13 @@ mod tests {
         assert!(row(CLEAN, &TABLE.replace("in ms", "in us")).is_err());
         assert!(row(CLEAN, &TABLE.replace("\n50,", "\n51,")).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_printed_does_not_panic(text in crate::load::mutated::mutated(CLEAN)) {
+            if let Ok(row) = row(&text, TABLE) {
+                proptest::prop_assert!(crate::load::mutated::is_sane(&row));
+            }
+        }
+    }
 }

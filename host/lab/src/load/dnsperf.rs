@@ -279,4 +279,13 @@ mod tests {
             assert!(row(&RUN.replace(from, to)).is_err(), "{from}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_printed_does_not_panic(text in crate::load::mutated::mutated(RUN)) {
+            if let Ok(row) = row(&text) {
+                proptest::prop_assert!(crate::load::mutated::is_sane(&row));
+            }
+        }
+    }
 }

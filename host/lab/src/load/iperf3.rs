@@ -196,11 +196,13 @@ fn row(text: &str) -> std::result::Result<Row, Wrong> {
         return Err(form("a rate that cannot be"));
     }
     metrics.insert("bandwidth_mbit_s".to_owned(), bits_per_s / 1e6);
-    let series = report
-        .intervals
-        .iter()
-        .map(|interval| (interval.sum.start, interval.sum.bits_per_second / 1e6))
-        .collect();
+    let mut series = Vec::new();
+    for Interval { sum } in &report.intervals {
+        if sum.bits_per_second < 0.0 || sum.start < 0.0 {
+            return Err(form("an interval that cannot be"));
+        }
+        series.push((sum.start, sum.bits_per_second / 1e6));
+    }
     Ok(Row {
         label: BTreeMap::new(),
         answers: 0,
@@ -252,6 +254,15 @@ mod tests {
             &TCP.replace("sum_received", "sum_gotten"),
         ] {
             assert!(matches!(row(text), Err(Wrong::Form(_))), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_printed_does_not_panic(text in crate::load::mutated::mutated(TCP)) {
+            if let Ok(row) = row(&text) {
+                proptest::prop_assert!(crate::load::mutated::is_sane(&row), "{row:?}");
+            }
         }
     }
 }

@@ -5,11 +5,15 @@
 
 mod ab;
 mod client;
+mod csv;
 mod dnsperf;
 mod engine;
 mod http;
 mod install;
 mod iperf3;
+mod jmeter;
+#[cfg(test)]
+mod mutated;
 mod parameters;
 mod rate;
 mod redis;
@@ -117,6 +121,7 @@ pub fn generators() -> Vec<Box<dyn Generator>> {
         Box::new(rate::Closed),
         Box::new(rate::Hold),
         Box::new(scenario::Scenarios),
+        Box::new(jmeter::Jmeter),
     ]
 }
 

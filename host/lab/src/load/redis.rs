@@ -354,4 +354,13 @@ mod tests {
             "redis-benchmark has no test `sett`; did you mean `set`?"
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_printed_does_not_panic(text in crate::load::mutated::mutated(ALL)) {
+            if let Ok(rows) = rows(&text, 1000) {
+                proptest::prop_assert!(rows.iter().all(crate::load::mutated::is_sane));
+            }
+        }
+    }
 }

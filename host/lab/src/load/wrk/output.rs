@@ -279,4 +279,13 @@ mod tests {
         assert!((499..=501).contains(&p50_us), "{p50_us}");
         assert!(from_percentiles(&mut counts, &[(50.0, 2), (60.0, 1)], 10, 3).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_printed_does_not_panic(text in crate::load::mutated::mutated(CLEAN)) {
+            if let Ok(row) = row(&text) {
+                proptest::prop_assert!(crate::load::mutated::is_sane(&row));
+            }
+        }
+    }
 }
