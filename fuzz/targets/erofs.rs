@@ -62,6 +62,12 @@ fn walk(inode: &Arc<dyn Inode>, depth: usize, budget: &mut usize) {
     *budget -= 1;
     let metadata = inode.metadata().expect("an inode that was read");
     assert_eq!(Kind::from_mode(metadata.mode), Some(inode.kind()));
+    for name in inode.extended_names().unwrap_or_default() {
+        assert!(!name.is_empty() && !name.contains(&0));
+        if let Ok(value) = inode.extended(&name) {
+            assert!(value.len() < 1 << 16);
+        }
+    }
     let Ok(file) = inode.clone().open(0) else {
         return;
     };

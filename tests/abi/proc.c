@@ -334,6 +334,25 @@ CASE(random_uuid_changes) {
     CHECK_EQ(first[14], '4'); // version 4: random
 }
 
+CASE(net_route_has_linux_columns) {
+    get("/proc/net/route");
+    char *line = strtok(text, "\n");
+    CHECK(line != NULL);
+    OBSERVE("%s|", line);
+    while ((line = strtok(NULL, "\n")) != NULL) {
+        char name[32];
+        unsigned to, gateway, flags, mask;
+        int end = 0;
+        CHECK_EQ(strlen(line), 127);
+        CHECK_EQ(sscanf(line, "%31s %8X %8X %4X %*d %*u %*d %8X %*d %*u %*u%n", name, &to, &gateway, &flags, &mask, &end), 5);
+        CHECK(line[end + strspn(line + end, " ")] == 0);
+        CHECK(strcmp(name, "lo") != 0);
+        CHECK_EQ(to & ~mask, 0);
+        CHECK(flags & 1);
+        CHECK_EQ((flags & 2) != 0, gateway != 0);
+    }
+}
+
 CASE(filesystems_and_mounts) {
     get("/proc/self/mounts");
     CHECK(strstr(text, " / ") != NULL);

@@ -106,6 +106,23 @@ fn source(root: &Path) {
     fs::set_permissions(root.join("size-1"), PermissionsExt::from_mode(0o4751)).unwrap();
     let fifo = Command::new("mkfifo").arg(root.join("pipe")).status();
     assert!(fifo.unwrap().success());
+    for (name, attribute, value) in [
+        ("size-1", "user.kind", "small"),
+        // Those that many have are stored once.
+        ("size-0", "user.shared", "by all of them"),
+        ("size-1", "user.shared", "by all of them"),
+        ("size-4095", "user.shared", "by all of them"),
+        ("size-4096", "user.shared", "by all of them"),
+        ("size-4096", "user.large", &"v".repeat(1500)),
+        ("empty", "user.empty", ""),
+        ("empty", "trusted.for-root", "value"),
+    ] {
+        let flags = rustix::fs::XattrFlags::empty();
+        let set = rustix::fs::lsetxattr(root.join(name), attribute, value.as_bytes(), flags);
+        if let Err(error) = set {
+            eprintln!("no {attribute} here, so it is not tested: {error}");
+        }
+    }
     let sparse = fs::File::create(root.join("sparse")).unwrap();
     sparse.set_len(1 << 20).unwrap();
 }
@@ -165,7 +182,31 @@ fn entries(inode: &Arc<dyn Inode>) -> BTreeMap<Vec<u8>, (u64, u8)> {
     }
 }
 
+/// Extended attributes of the kinds that are answered.
+fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut buffer = vec![0; 1 << 16];
+    let len = rustix::fs::llistxattr(path, &mut buffer).unwrap_or(0);
+    let names = buffer[..len].split(|byte| *byte == 0);
+    let names = names.filter(|name| !name.is_empty() && !name.starts_with(b"system."));
+    let value = |name: &[u8]| {
+        let mut value = vec![0; 1 << 16];
+        let len = rustix::fs::lgetxattr(path, name, &mut value).unwrap();
+        value.truncate(len);
+        value
+    };
+    names.map(|name| (name.to_vec(), value(name))).collect()
+}
+
 fn compare(inode: &Arc<dyn Inode>, path: &Path, links: bool) {
+    let of = |name: Vec<u8>| (name.clone(), inode.extended(&name).unwrap());
+    let ours: BTreeMap<_, _> = inode
+        .extended_names()
+        .unwrap()
+        .into_iter()
+        .map(of)
+        .collect();
+    assert_eq!(ours, attributes(path), "{}", path.display());
+    assert_eq!(inode.extended(b"user.none"), Err(Errno::ENODATA));
     let (ours, theirs) = (
         inode.metadata().unwrap(),
         fs::symlink_metadata(path).unwrap(),
@@ -224,6 +265,7 @@ fn images_hold_what_the_folder_holds() {
         &["--chunksize=4096"],
         &["--chunksize=65536"],
         &["-E", "nosbcrc"],
+        &["-x", "1000"],
     ] {
         let disk = Disk::new(image(&root, options));
         let mounted = Erofs::mount(disk).unwrap_or_else(|e| panic!("{options:?}: {e}"));

@@ -15,12 +15,12 @@ use coracle_core::memory::space::{self, Area, Backing, Protection};
 use coracle_core::thread::{self, FIRST_TID, RunState, Thread};
 use coracle_core::{Result, signal, time, user};
 use coracle_fs::proc::{
-    CpuTime, InterfaceInfo, Mapping, ProcInfo, SignalInfo, SocketFamily, SocketInfo, SystemMemory,
-    ThreadInfo,
+    CpuTime, InterfaceInfo, Mapping, ProcInfo, RouteInfo, SignalInfo, SocketFamily, SocketInfo,
+    SystemMemory, ThreadInfo,
 };
 use coracle_fs::vfs::{Mount, Place, Vfs, VnodeFile};
 use coracle_net::socket::linux::{SOCK_DGRAM, SOCK_STREAM, SOL_SOCKET, SOL_TCP};
-use coracle_net::{SocketAddress, SocketFile};
+use coracle_net::{Address, Route, SocketAddress, SocketFile};
 
 use crate::process::process;
 use crate::{exec, info, socket};
@@ -305,6 +305,25 @@ impl ProcInfo for Kernel {
                 index: low_u32(report.index),
             })
             .collect()
+    }
+
+    fn routes(&self) -> Vec<RouteInfo> {
+        let Some(stack) = socket::stack() else {
+            return Vec::new();
+        };
+        let interfaces = stack.interface_reports();
+        let info = |route: Route| {
+            // The first is loopback, whose routes Linux keeps in another table.
+            let interface = interfaces.get(route.interface).filter(|i| i.index > 1)?;
+            let (address, length) = (route.destination.address.v4()?, route.destination.length);
+            let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+            Some(RouteInfo {
+                interface: interface.name.clone(),
+                network: (Ipv4Addr::from_bits(address.to_bits() & !host), length),
+                gateway: route.gateway.and_then(Address::v4),
+            })
+        };
+        stack.routes().into_iter().filter_map(info).collect()
     }
 
     fn sockets(&self, family: SocketFamily) -> Vec<SocketInfo> {

@@ -415,7 +415,7 @@ pub fn entry_count(first: &Entry, len: usize) -> Result<usize> {
 }
 
 /// Fixed part of an inode's extended attributes; the numbers of shared ones follow, then those of its own.
-pub const ATTRIBUTES_HEADER: u64 = 12;
+pub const ATTRIBUTES_HEADER: usize = 12;
 
 /// Number of shared attributes, from the fixed part.
 #[must_use]

@@ -7,6 +7,7 @@
 //! sure that an inode that is in use is one object. Nothing is trusted: `format` reads bytes that were copied out of the
 //! cache, and every place is checked against the device before it is read.
 
+mod attributes;
 mod directory;
 mod file;
 pub mod format;

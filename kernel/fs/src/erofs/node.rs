@@ -249,6 +249,14 @@ impl Inode for Node {
         self.pipe.get().cloned()
     }
 
+    fn extended(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.attribute(name)
+    }
+
+    fn extended_names(&self) -> Result<Vec<Vec<u8>>> {
+        self.attribute_names()
+    }
+
     fn socket(&self) -> Option<&Once<Arc<dyn Any + Send + Sync>>> {
         (self.facts.kind == Kind::Socket).then_some(&self.socket)
     }

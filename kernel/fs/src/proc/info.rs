@@ -107,6 +107,17 @@ pub struct InterfaceInfo {
     pub index: u32,
 }
 
+/// An IPv4 route.
+#[derive(Clone, Debug)]
+pub struct RouteInfo {
+    /// Name of the interface.
+    pub interface: String,
+    /// Destinations it is for: the network and its length in bits.
+    pub network: (core::net::Ipv4Addr, u8),
+    /// The router; `None` if the destinations are neighbours.
+    pub gateway: Option<core::net::Ipv4Addr>,
+}
+
 /// One socket, for `/proc/net/tcp` and its kind.
 #[derive(Clone, Debug)]
 pub struct SocketInfo {
@@ -196,6 +207,8 @@ pub trait ProcInfo: Send + Sync + 'static {
     fn runnable(&self) -> u32;
     /// Network interfaces.
     fn interfaces(&self) -> Vec<InterfaceInfo>;
+    /// IPv4 routes, without those of the loopback interface.
+    fn routes(&self) -> Vec<RouteInfo>;
     /// Sockets.
     fn sockets(&self, family: SocketFamily) -> Vec<SocketInfo>;
 }

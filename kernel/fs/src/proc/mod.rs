@@ -11,8 +11,8 @@ mod process;
 mod system;
 
 pub use info::{
-    CpuTime, InterfaceInfo, Mapping, ProcInfo, SignalInfo, SocketFamily, SocketInfo, SystemMemory,
-    ThreadInfo,
+    CpuTime, InterfaceInfo, Mapping, ProcInfo, RouteInfo, SignalInfo, SocketFamily, SocketInfo,
+    SystemMemory, ThreadInfo,
 };
 
 use alloc::format;

@@ -3,8 +3,9 @@
 
 use alloc::format;
 use alloc::string::String;
+use core::cmp::Reverse;
 use core::fmt::Write;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::{Info, ProcInfo, SocketFamily, text};
 use crate::pseudo::Spec;
@@ -13,6 +14,7 @@ pub(super) fn directory(info: &Info) -> Spec {
     Spec::directory([
         ("dev", text(info, devices)),
         ("if_inet6", text(info, if_inet6)),
+        ("route", text(info, routes)),
         ("tcp", text(info, |i| sockets(i, SocketFamily::Tcp4))),
         ("tcp6", text(info, |i| sockets(i, SocketFamily::Tcp6))),
         ("udp", text(info, |i| sockets(i, SocketFamily::Udp4))),
@@ -53,6 +55,40 @@ fn if_inet6(info: &dyn ProcInfo) -> String {
                 interface.name
             );
         }
+    }
+    out
+}
+
+/// IPv4 routes as `fib_route_seq_show` of Linux prints them: rising by destination, lines of 127 characters, addresses in
+/// hexadecimal as they lie in memory.
+fn routes(info: &dyn ProcInfo) -> String {
+    const HEAD: &str =
+        "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
+    const UP: u32 = 1;
+    const GATEWAY: u32 = 2;
+    const HOST: u32 = 4;
+    let raw = |address: Ipv4Addr| u32::from_ne_bytes(address.octets());
+    let mut all = info.routes();
+    all.sort_by_key(|route| (route.network.0, Reverse(route.network.1)));
+    let mut out = format!("{HEAD:<127}\n");
+    for route in all {
+        let (network, length) = route.network;
+        let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+        let mut flags = UP;
+        if route.gateway.is_some() {
+            flags |= GATEWAY;
+        }
+        if host == 0 {
+            flags |= HOST;
+        }
+        let line = format!(
+            "{}\t{:08X}\t{:08X}\t{flags:04X}\t0\t0\t0\t{:08X}\t0\t0\t0",
+            route.interface,
+            raw(network),
+            route.gateway.map_or(0, raw),
+            raw(Ipv4Addr::from_bits(!host)),
+        );
+        let _ = writeln!(out, "{line:<127}");
     }
     out
 }

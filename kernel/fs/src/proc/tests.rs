@@ -152,6 +152,18 @@ impl ProcInfo for Fake {
             ..InterfaceInfo::default()
         }]
     }
+    fn routes(&self) -> Vec<RouteInfo> {
+        let eth0 = |network: &str, length, gateway: Option<&str>| RouteInfo {
+            interface: "eth0".into(),
+            network: (network.parse().unwrap(), length),
+            gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+        };
+        vec![
+            eth0("192.0.2.0", 24, None),
+            eth0("192.0.2.7", 32, None),
+            eth0("0.0.0.0", 0, Some("192.0.2.1")),
+        ]
+    }
     fn sockets(&self, family: SocketFamily) -> Vec<SocketInfo> {
         let local = match family {
             SocketFamily::Tcp4 => "127.0.0.1:80",
@@ -374,5 +386,17 @@ fn the_machine_is_described() {
     assert!(tcp.contains("   0: 0100007F:0050 00000000:0000 0A 00000000:00000001 "));
     assert!(read(&vfs, "/proc/net/tcp6").contains(" 00000000000000000000000001000000:01BB "));
     assert!(read(&vfs, "/proc/net/if_inet6").ends_with(" 01 40 20 80       lo\n"));
+    // The first and the last but one as Linux had them.
+    let routes = read(&vfs, "/proc/net/route");
+    let lines: Vec<&str> = routes.lines().skip(1).map(str::trim_end).collect();
+    assert_eq!(
+        lines,
+        [
+            "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0",
+            "eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0",
+            "eth0\t070200C0\t00000000\t0005\t0\t0\t0\tFFFFFFFF\t0\t0\t0",
+        ]
+    );
+    assert!(routes.lines().all(|line| line.len() == 127));
     assert!(read(&vfs, "/proc/net/dev").contains("    lo:       5       4    3    2 "));
 }
