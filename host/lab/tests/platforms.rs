@@ -15,6 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use coracle_lab::experiment::{Ready, Service};
+use coracle_lab::meter::Meter;
 use coracle_lab::network::{self, Network};
 use coracle_lab::platform::{self, Ended, Image, Instance, Order, Platform};
 
@@ -323,4 +324,77 @@ fn a_linux_vm_works() {
 #[ignore = "boots guests: cargo xtask test lab"]
 fn the_unikernel_works() {
     works("unikernel");
+}
+
+/// A whole image: layers, a user, dynamic libraries, an entry point. `LAB_IMAGE` names the archive of Redis.
+#[test]
+#[ignore = "boots guests: cargo xtask test lab"]
+fn an_image_works_everywhere() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(path) = std::env::var_os("LAB_IMAGE").map(PathBuf::from) else {
+        println!("skipped: LAB_IMAGE names no image");
+        return;
+    };
+    let mut bench = Bench::new();
+    let digest = coracle_imager::image::Digest::of(&std::fs::read(&path).unwrap());
+    bench.image = Image {
+        path,
+        digest: digest.to_string(),
+    };
+    let mut service = service(&["/etc/redis/redis.conf", "--appendonly", "yes"]);
+    service.port = Some(6379);
+    service.volumes = vec!["/data".into()];
+    for name in platform::names() {
+        let mut platform = match platform::find(name, Path::new("/")) {
+            Ok(platform) => platform,
+            Err(error) => {
+                println!("skipped: {error}");
+                continue;
+            }
+        };
+        let prepared = platform.prepare(&service, &bench.image).unwrap();
+        let attachment = bench.network.attach(platform.wanted(), Some(6379)).unwrap();
+        let start = Instant::now();
+        let mut instance = platform
+            .start(&Order {
+                service: &service,
+                vcpus: 1,
+                memory_bytes: 256 << 20,
+                pin: None,
+                link: attachment.link(),
+                name: "image",
+                folder: bench.instance_folder(),
+            })
+            .unwrap();
+        let target = attachment.link().reach(6379);
+        while !pong(target) {
+            assert_eq!(instance.ended(), None, "{name}: {}", instance.log());
+            assert!(start.elapsed() < LIMIT, "{name}: {}", instance.log());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let took = start.elapsed();
+        let meter = Meter::start(instance.processes());
+        for _ in 0..100 {
+            assert!(pong(target));
+        }
+        let measured = meter.stop();
+        println!("{name}: {took:?} {prepared:?} {:?}", measured.metrics);
+        assert!(measured.metrics["cpu_s"] > 0.0);
+        let ended = instance.stop(LIMIT).unwrap().unwrap();
+        assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+    }
+}
+
+fn pong(to: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&to, Duration::from_millis(100))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer)?;
+        Ok(answer == *b"+PONG\r\n")
+    };
+    ask().unwrap_or(false)
 }
