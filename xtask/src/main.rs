@@ -25,8 +25,9 @@ usage: cargo xtask COMMAND
   setup           install what is missing (Debian, Ubuntu; root or sudo)
   build [--dev]   kernel, command and sample service -> build/
   test            everything: formatting, lints, unit tests, ABI tests, VM tests
-  test check | unit | abi [FAMILY...] | vm [CASE...] | apps [NAME...] | runtimes [NAME...]
-                  a part of it; abi, vm and apps take the kernel that is in build/
+  test check | unit | abi [FAMILY...] | vm [CASE...] | apps [NAME...] | runtimes [NAME...] |
+       lab [TEST...]
+                  a part of it; abi, vm, apps and lab take the kernel that is in build/
   demo [linux | coracle]
                   measure the sample service as a unikernel beside a Linux VM; or one of them alone
   bench NAME [linux | coracle | both] [NUMBER]

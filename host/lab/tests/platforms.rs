@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use coracle_lab::experiment::{Ready, Service};
 use coracle_lab::meter::Meter;
-use coracle_lab::network::{self, Network};
+use coracle_lab::network::{self, Network, Wanted};
 use coracle_lab::platform::{self, Ended, Image, Instance, Order, Platform};
 
 const PORT: u16 = 8080;
@@ -84,9 +84,9 @@ fn first_answer(instance: &mut dyn Instance, to: SocketAddr) -> Duration {
     }
 }
 
-/// Everything of this process that a platform could leave behind.
-fn traces() -> BTreeSet<String> {
-    let own = format!("clab{}", std::process::id());
+/// Everything that a platform could leave behind of the process `pid`.
+fn traces_of(pid: u32) -> BTreeSet<String> {
+    let own = format!("clab{pid}");
     let mut found = BTreeSet::new();
     let mut look = |folder: &Path| {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -108,19 +108,22 @@ fn traces() -> BTreeSet<String> {
     }
     look(Path::new("/sys/fs/cgroup"));
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    let temporary = std::env::temp_dir().display().to_string();
-    let ours = |line: &&str| line.contains(&format!("{temporary}/labtest"));
+    let ours = |line: &&str| line.contains("/labtest");
     found.extend(mounts.lines().filter(ours).map(str::to_owned));
     // Processes whose command line names our folder or instance.
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        let instance = format!("lab-{}-", std::process::id());
+        let instance = format!("lab-{pid}-");
         if line.contains(&own) || line.contains(&instance) {
             found.insert(format!("process: {line}"));
         }
     }
     found
+}
+
+fn traces() -> BTreeSet<String> {
+    traces_of(std::process::id())
 }
 
 /// One test at a time: each looks at what the process has left.
@@ -256,6 +259,31 @@ fn fails_in_order(platform: &mut dyn Platform, bench: &Bench) {
     // Dropped while it runs or after its end: the same.
 }
 
+/// A start that cannot succeed: processors this host does not have, a place in the network of the wrong kind.
+fn is_refused(platform: &mut dyn Platform, bench: &Bench) {
+    let service = service(&["8080"]);
+    platform.prepare(&service, &bench.image).unwrap();
+    let attachment = bench.network.attach(platform.wanted(), Some(PORT)).unwrap();
+    let other = match platform.wanted() {
+        Wanted::Tap => Wanted::Namespace,
+        Wanted::Namespace => Wanted::Tap,
+    };
+    let wrong = bench.network.attach(other, Some(PORT)).unwrap();
+    for (pin, link) in [(Some(vec![1000]), attachment.link()), (None, wrong.link())] {
+        let order = Order {
+            service: &service,
+            vcpus: 1,
+            memory_bytes: MEMORY,
+            pin,
+            link,
+            name: "refused",
+            folder: bench.instance_folder(),
+        };
+        let error = platform.start(&order).err().expect("it cannot start");
+        println!("{}: {error}", platform.name());
+    }
+}
+
 fn wait(instance: &mut dyn Instance) -> Ended {
     let start = Instant::now();
     loop {
@@ -290,6 +318,7 @@ fn works(name: &str) {
         serves(platform.as_mut(), &bench);
         ends_by_itself(platform.as_mut(), &bench);
         fails_in_order(platform.as_mut(), &bench);
+        is_refused(platform.as_mut(), &bench);
     }
     assert_eq!(traces(), BTreeSet::new());
 }
@@ -297,6 +326,67 @@ fn works(name: &str) {
 #[test]
 fn a_process_works() {
     works("process");
+}
+
+/// What a run that was killed has left, the next one removes; what belongs to a living one it leaves alone.
+#[test]
+fn a_killed_run_is_cleaned_up_after() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !network::is_privileged() {
+        println!("skipped: needs root, /dev/net/tun and iproute2");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "is_killed", "--nocapture"])
+        .env("LAB_IS_KILLED", "yes")
+        .env("TMPDIR", folder.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("serving")));
+    let before = traces_of(child.id());
+    // Bridge, veth, namespace, and a group in at least one hierarchy.
+    assert!(before.len() >= 4, "{before:?}");
+    network::remove_leftovers().unwrap();
+    assert_eq!(traces_of(child.id()), before, "it lives");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(traces_of(child.id()), before, "nobody has cleaned up yet");
+    let removed = network::remove_leftovers().unwrap();
+    assert!(removed.len() >= 3, "{removed:?}");
+    assert_eq!(traces_of(child.id()), BTreeSet::new());
+}
+
+/// Started by the test above.
+#[test]
+#[ignore = "started by another test"]
+fn is_killed() {
+    if std::env::var_os("LAB_IS_KILLED").is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    let mut platform = platform::find("process", Path::new("/")).unwrap();
+    let service = service(&["8080"]);
+    platform.prepare(&service, &bench.image).unwrap();
+    let attachment = bench.network.attach(platform.wanted(), None).unwrap();
+    let mut instance = platform
+        .start(&Order {
+            service: &service,
+            vcpus: 1,
+            memory_bytes: MEMORY,
+            pin: None,
+            link: attachment.link(),
+            name: "killed",
+            folder: bench.instance_folder(),
+        })
+        .unwrap();
+    first_answer(instance.as_mut(), attachment.link().reach(PORT));
+    println!("serving");
+    std::thread::sleep(LIMIT);
 }
 
 #[test]
@@ -318,6 +408,12 @@ fn gvisor_works() {
 #[ignore = "boots guests: cargo xtask test lab"]
 fn a_linux_vm_works() {
     works("linux-vm");
+}
+
+#[test]
+#[ignore = "boots guests: cargo xtask test lab"]
+fn a_container_in_a_linux_vm_works() {
+    works("linux-vm-container");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod disk;
 mod dynamic;
 mod folders;
 mod guest;
+mod lab;
 mod report;
 mod runtimes;
 mod vm;
@@ -49,6 +50,7 @@ pub(crate) fn all() -> Result<()> {
         vm::run(&mut report, &[])?;
         runtimes::run(&mut report, &[])?;
         apps::run(&mut report, &[])?;
+        lab::run(&mut report, &[])?;
     }
     report.finish()
 }
@@ -62,6 +64,7 @@ pub(crate) fn part(part: &str, only: &[&str]) -> Result<()> {
         ("abi", families) => abi::run(&mut report, families)?,
         ("vm", cases) => vm::run(&mut report, cases)?,
         ("apps", names) => apps::run(&mut report, names)?,
+        ("lab", names) => lab::run(&mut report, names)?,
         ("runtimes", names) => runtimes::run(&mut report, names)?,
         _ => bail!("unknown part of the tests: {part} {}", only.join(" ")),
     }

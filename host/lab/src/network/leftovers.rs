@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a killed run left behind: interfaces, namespaces and cgroups whose names carry the id of a process that is gone.
+//! What a killed run left behind: interfaces, namespaces, cgroups and unikernels whose names carry the id of a process that is gone.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -8,7 +8,8 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::tools::run;
-use crate::{Error, Result, platform::cgroup};
+use crate::platform::{cgroup, unikernel};
+use crate::{Error, Result};
 
 /// How everything the lab makes begins.
 pub(crate) const PREFIX: &str = "clab";
@@ -24,8 +25,12 @@ fn pid_in(name: &str) -> Option<u32> {
     digits[..end].parse().ok()
 }
 
+fn is_dead(pid: u32) -> bool {
+    !Path::new(&format!("/proc/{pid}")).exists()
+}
+
 fn is_of_the_dead(name: &str) -> bool {
-    pid_in(name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+    pid_in(name).is_some_and(is_dead)
 }
 
 /// Names in a folder that belong to processes that are gone.
@@ -37,16 +42,17 @@ fn dead_in(folder: &str) -> Vec<String> {
         .collect()
 }
 
-/// Removes what runs left that were killed: processes in their cgroups, the cgroups, interfaces and namespaces. What
+/// Removes what runs left that were killed: processes in their cgroups, the cgroups, unikernels, interfaces and namespaces. What
 /// belongs to a process that still lives is left alone. Answers what was removed.
 ///
 /// # Errors
 /// [`Error::Host`] when something cannot be removed.
 pub fn remove_leftovers() -> Result<Vec<String>> {
-    if !super::is_privileged() {
-        return Ok(Vec::new());
-    }
     let mut removed = cgroup::remove_where(is_of_the_dead);
+    removed.extend(unikernel::remove_where(is_dead));
+    if !super::is_privileged() {
+        return Ok(removed);
+    }
     for name in dead_in("/sys/class/net") {
         // A veth's other end may have gone with its namespace in between.
         if Path::new("/sys/class/net").join(&name).exists() {

@@ -24,7 +24,7 @@ mod root;
 mod scratch;
 mod spawn;
 mod tool;
-mod unikernel;
+pub(crate) mod unikernel;
 mod vmm;
 
 use std::collections::BTreeMap;
@@ -160,6 +160,9 @@ const PLATFORMS: &[(&str, Make)] = &[
     }),
     ("gvisor", || Ok(Box::new(container::Container::gvisor()?))),
     ("linux-vm", || Ok(Box::new(linux_vm::LinuxVm::find()?))),
+    ("linux-vm-container", || {
+        Ok(Box::new(linux_vm::LinuxVm::with_container()?))
+    }),
     ("unikernel", || Ok(Box::new(unikernel::Unikernel::find()?))),
 ];
 

@@ -34,6 +34,8 @@ pub(super) enum Network<'a> {
     Empty,
     /// The one at this path.
     At(&'a str),
+    /// The one the runtime is started in.
+    Own,
 }
 
 /// What the configuration says beside the root.
@@ -88,9 +90,10 @@ pub(super) fn config(bundle: &Bundle<'_>) -> Value {
         .iter()
         .map(|kind| json!({ "type": kind }))
         .collect();
-    namespaces.push(match bundle.network {
-        Network::Empty => json!({ "type": "network" }),
-        Network::At(path) => json!({ "type": "network", "path": path }),
+    namespaces.extend(match bundle.network {
+        Network::Empty => Some(json!({ "type": "network" })),
+        Network::At(path) => Some(json!({ "type": "network", "path": path })),
+        Network::Own => None,
     });
     let mut resources = json!({ "devices": [{ "allow": false, "access": "rwm" }] });
     if let Some(bytes) = bundle.memory_bytes {

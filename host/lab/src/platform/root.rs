@@ -80,6 +80,30 @@ impl Root {
     }
 }
 
+impl Root {
+    /// The folder of the image that a volume at `path` begins with, if the image has one there. A link is not followed.
+    pub(super) fn volume_origin(&self, path: &str) -> Option<PathBuf> {
+        let mut folder = self.folder.clone();
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            folder.push(name);
+            let meta = folder.symlink_metadata().ok()?;
+            if !meta.is_dir() {
+                return None;
+            }
+        }
+        Some(folder)
+    }
+
+    /// User and group of a volume's top folder: the image's, or those the program runs as.
+    pub(super) fn volume_owner(&self, path: &str) -> (u32, u32) {
+        use std::os::unix::fs::MetadataExt;
+        let origin = self
+            .volume_origin(path)
+            .and_then(|folder| folder.metadata().ok());
+        origin.map_or((self.uid, self.gid), |meta| (meta.uid(), meta.gid()))
+    }
+}
+
 fn is_elf(path: &Path) -> std::io::Result<bool> {
     use std::io::Read;
     if path.is_dir() {

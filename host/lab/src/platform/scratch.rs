@@ -6,10 +6,12 @@
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::Order;
 use super::root::Root;
 use super::spawn::Mount;
+use super::tool::output;
 use crate::{Error, Result};
 
 /// `OVERLAYFS_SUPER_MAGIC`, `linux/magic.h`. An overlay cannot have its scratch layer on another overlay.
@@ -52,8 +54,12 @@ impl Scratch {
         let mut volumes = Vec::new();
         for (number, path) in root.volumes.iter().enumerate() {
             let folder = order.folder.join(format!("volume{number}"));
-            fs::create_dir(&folder).map_err(Error::file(&folder))?;
-            chown(&folder, Some(root.uid), Some(root.gid)).map_err(Error::file(&folder))?;
+            match root.volume_origin(path) {
+                Some(origin) => copy(&origin, &folder)?,
+                None => fs::create_dir(&folder).map_err(Error::file(&folder))?,
+            }
+            let (uid, gid) = root.volume_owner(path);
+            chown(&folder, Some(uid), Some(gid)).map_err(Error::file(&folder))?;
             volumes.push((folder, path.clone()));
         }
         Ok(Scratch {
@@ -78,6 +84,11 @@ impl Scratch {
         }
         Ok(self)
     }
+}
+
+/// A copy of a folder with everything that is kept of files.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    output(Command::new("cp").arg("-a").arg(from).arg(to)).map(drop)
 }
 
 /// A path in the options of an overlay, where commas and colons part paths.

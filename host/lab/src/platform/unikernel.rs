@@ -27,6 +27,9 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 /// How long a guest may take to answer a question.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
+/// How the names of the lab's instances begin; the process follows that started them.
+const NAMES: &str = "lab-";
+
 /// Coracle.
 #[derive(Debug)]
 pub(crate) struct Unikernel {
@@ -58,7 +61,9 @@ impl Unikernel {
                 MACHINE,
             ])
             .args(["-m", &format!("{}M", memory_bytes >> 20)])
-            .args(["--cpus", &vcpus.to_string()]);
+            .args(["--cpus", &vcpus.to_string()])
+            // Only what the experiment calls a volume is one, as on the other platforms.
+            .args(["--image-volume", "ignore"]);
         for (name, value) in &service.env {
             command.args(["-e", &format!("{name}={value}")]);
         }
@@ -84,6 +89,24 @@ fn program() -> Result<PathBuf> {
             "no `coracle` command: build it (cargo xtask build) or set CORACLE to it".into(),
         )
     })
+}
+
+/// Removes instances that a run left whose process `is_dead`. Answers their names.
+pub(crate) fn remove_where(is_dead: impl Fn(u32) -> bool) -> Vec<String> {
+    let store = folders::state().map(|state| Store::new(&state));
+    let (Ok(store), Ok(program)) = (store, program()) else {
+        return Vec::new();
+    };
+    let instances = store.list().unwrap_or_default().into_iter();
+    let names = instances.map(|instance| instance.name).filter(|name| {
+        let pid = name
+            .strip_prefix(NAMES)
+            .and_then(|rest| rest.split('-').next());
+        pid.and_then(|pid| pid.parse().ok()).is_some_and(&is_dead)
+    });
+    names
+        .filter(|name| output(Command::new(&program).args(["rm", "-f", "-v", name])).is_ok())
+        .collect()
 }
 
 /// Files in a VMM's command line by what they are: kernel; everything else it loads, maps or has as a disk.
@@ -155,7 +178,7 @@ impl Platform for Unikernel {
     fn start(&mut self, order: &Order<'_>) -> Result<Box<dyn Instance>> {
         let image = super::prepared(&self.images, order.service)?;
         let cgroup = Cgroup::create(&super::cgroup_name(order), Limits::default())?;
-        let name = format!("lab-{}-{}", std::process::id(), order.name);
+        let name = format!("{NAMES}{}-{}", std::process::id(), order.name);
         let mut command = self.run(order.service, order.vcpus, order.memory_bytes);
         command.args(["-d", "--name", &name]);
         match order.link {
@@ -179,11 +202,9 @@ impl Platform for Unikernel {
             }
             Link::Namespace { .. } => return Err(super::wrong_link(self.name())),
         }
-        let mut volumes = Vec::new();
-        for (number, path) in order.service.volumes.iter().enumerate() {
-            let volume = format!("{name}-{number}");
-            command.args(["-v", &format!("{volume}:{path}")]);
-            volumes.push(volume);
+        // Volumes that nobody named; `rm -v` removes them.
+        for path in &order.service.volumes {
+            command.args(["-v", path]);
         }
         command.arg(&image.path).args(&order.service.args);
         let stderr_path = order.folder.join("coracle.stderr");
@@ -201,7 +222,6 @@ impl Platform for Unikernel {
             program: self.program.clone(),
             store: self.store.clone(),
             name,
-            volumes,
             stderr: stderr_path,
             address: order.link.address(),
             memory_bytes: order.memory_bytes,
@@ -221,7 +241,6 @@ struct Running {
     program: PathBuf,
     store: Store,
     name: String,
-    volumes: Vec<String>,
     stderr: PathBuf,
     address: IpAddr,
     memory_bytes: u64,
@@ -396,13 +415,8 @@ impl Drop for Running {
         // One that never came up is no error for `rm -f`.
         let quiet =
             |mut command: Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if let Err(error) = quiet(self.coracle(&["rm", "-f", &self.name])) {
+        if let Err(error) = quiet(self.coracle(&["rm", "-f", "-v", &self.name])) {
             eprintln!("coracle lab: {} rm: {error}", self.program.display());
-        }
-        for volume in &self.volumes {
-            if let Err(error) = quiet(self.coracle(&["volume", "rm", "-f", volume])) {
-                eprintln!("coracle lab: {} volume rm: {error}", self.program.display());
-            }
         }
     }
 }

@@ -3,6 +3,8 @@
 //! A cpio archive in *newc* format, as the kernel's `Documentation/driver-api/early-userspace/buffer-format.rst` has it:
 //! the initial file system of the Linux VM.
 
+use std::collections::BTreeSet;
+
 use crate::{Error, Result};
 
 /// The archive as it grows.
@@ -10,16 +12,27 @@ use crate::{Error, Result};
 pub(super) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
+    folders: BTreeSet<String>,
 }
 
 impl Archive {
+    /// A folder, unless it is there, after those it lies in.
     pub(super) fn folder(&mut self, path: &str) {
-        self.header(path, 0o040_755, 0);
+        if let Some((above, _)) = path.rsplit_once('/') {
+            self.folder(above);
+        }
+        if self.folders.insert(path.to_owned()) {
+            self.header(path, 0o040_755, 0);
+        }
     }
 
+    /// A file, after the folders it lies in.
     pub(super) fn file(&mut self, path: &str, permissions: u32, content: &[u8]) -> Result<()> {
         let size = u32::try_from(content.len())
             .map_err(|_| Error::Input(format!("{path} is larger than 4 GiB")))?;
+        if let Some((folder, _)) = path.rsplit_once('/') {
+            self.folder(folder);
+        }
         self.header(path, 0o100_000 | permissions, size);
         self.bytes.extend_from_slice(content);
         self.pad();

@@ -2,6 +2,7 @@
 
 //! Disks with ext4 for the Linux VM, made by `mke2fs` without mounting anything.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,20 +40,26 @@ pub(super) fn of_root(root: &Root) -> Result<PathBuf> {
     Ok(made.join("root.ext4"))
 }
 
-/// An empty disk whose top folder belongs to the service's user, to be copied for each start.
-pub(super) fn volume_template(uid: u32, gid: u32) -> Result<PathBuf> {
-    let made = in_cache("disks", &format!("volume-{uid}-{gid}"), |folder| {
+/// A disk with what the image has at `path` or nothing, to be copied for each start.
+pub(super) fn volume_template(root: &Root, path: &str) -> Result<PathBuf> {
+    let (uid, gid) = root.volume_owner(path);
+    let origin = root.volume_origin(path);
+    let key = match &origin {
+        Some(_) => format!("{}{}", root.key, path.replace('/', "-")),
+        None => format!("volume-{uid}-{gid}"),
+    };
+    let made = in_cache("disks", &key, |folder| {
         let owner = format!("root_owner={uid}:{gid}");
-        make(
-            &folder.join("volume.ext4"),
-            VOLUME_MIB,
-            &["-E".as_ref(), owner.as_ref()],
-        )
+        let mut options: Vec<&OsStr> = vec!["-E".as_ref(), owner.as_ref()];
+        if let Some(origin) = &origin {
+            options.extend(["-d".as_ref(), origin.as_os_str()]);
+        }
+        make(&folder.join("volume.ext4"), VOLUME_MIB, &options)
     })?;
     Ok(made.join("volume.ext4"))
 }
 
-fn make(disk: &Path, size_mib: u64, options: &[&std::ffi::OsStr]) -> Result<()> {
+fn make(disk: &Path, size_mib: u64, options: &[&OsStr]) -> Result<()> {
     let mut command = Command::new(tool("mke2fs", "e2fsprogs")?);
     command.args(["-q", "-t", "ext4"]).args(options);
     output(command.arg(disk).arg(format!("{size_mib}M"))).map(drop)

@@ -4,11 +4,14 @@
 //! kernel is the distribution's for virtual machines, as it is; the first program is ours (`init.c`) and does the least
 //! that is needed, so that it is Linux that is measured and not a distribution's services.
 //!
+//! `linux-vm-container` is the same VM with a container in it (`runtime`).
+//!
 //! Output goes over virtio-console ports like the unikernel's, never over a serial port.
 
 mod cpio;
 mod disk;
 mod kernel;
+mod runtime;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use self::cpio::Archive;
 use self::kernel::Kernel;
+use self::runtime::Runtime;
 use super::cgroup::{Cgroup, Limits};
 use super::root::{Root, in_cache};
 use super::spawn::{Place, spawn};
@@ -57,6 +61,8 @@ const USER_MAC: &str = "52:54:00:12:34:56";
 pub struct LinuxVm {
     vmm: Vmm,
     kernel: Kernel,
+    /// The runtime of `linux-vm-container`.
+    runtime: Option<Runtime>,
     /// By service.
     machines: BTreeMap<String, Machine>,
 }
@@ -66,9 +72,8 @@ pub struct LinuxVm {
 struct Machine {
     initrd: PathBuf,
     disk: PathBuf,
-    /// Original of the volumes, and how many.
-    volume: PathBuf,
-    volumes: usize,
+    /// Originals of the volumes.
+    volumes: Vec<PathBuf>,
 }
 
 impl LinuxVm {
@@ -80,7 +85,19 @@ impl LinuxVm {
         Ok(LinuxVm {
             vmm: Vmm::find()?,
             kernel: Kernel::find()?,
+            runtime: None,
             machines: BTreeMap::new(),
+        })
+    }
+
+    /// The same with a container in the VM.
+    ///
+    /// # Errors
+    /// As above, and when the host has no runc to put into the VM.
+    pub fn with_container() -> Result<LinuxVm> {
+        Ok(LinuxVm {
+            runtime: Some(Runtime::find()?),
+            ..LinuxVm::find()?
         })
     }
 
@@ -94,9 +111,16 @@ impl LinuxVm {
 
     /// The first program with the modules, and the job: what to start.
     fn initrd(&self, root: &Root) -> Result<PathBuf> {
-        let job = job(root, "");
+        let job = match self.runtime {
+            Some(_) => job(&Runtime::job(root), "cgroups"),
+            None => job(root, ""),
+        };
+        let bundle = self.runtime.as_ref().map(|_| Runtime::config(root));
         let mut parts: Vec<&[u8]> = vec![INIT.as_bytes(), self.kernel.release.as_bytes()];
         parts.push(&job);
+        if let (Some(runtime), Some(bundle)) = (&self.runtime, &bundle) {
+            parts.extend([bundle.as_bytes(), runtime.version.as_bytes()]);
+        }
         let key = coracle_imager::image::Digest::of(&parts.concat());
         let made = in_cache("initrd", key.short(), |folder| {
             let mut archive = Archive::default();
@@ -114,6 +138,12 @@ impl LinuxVm {
             let init = init()?;
             archive.file("init", 0o755, &fs::read(&init).map_err(Error::file(&init))?)?;
             archive.file("job", 0o644, &job)?;
+            if let (Some(runtime), Some(bundle)) = (&self.runtime, &bundle) {
+                archive.file("bundle/config.json", 0o644, bundle.as_bytes())?;
+                for (path, content) in &runtime.files {
+                    archive.file(path, 0o755, content)?;
+                }
+            }
             let path = folder.join("initrd");
             fs::write(&path, archive.finish()).map_err(Error::file(&path))
         })?;
@@ -195,7 +225,7 @@ impl LinuxVm {
                 &machine.disk,
             ))
             .args(["-device", "virtio-blk-device,drive=root"]);
-        for number in 0..machine.volumes {
+        for number in 0..machine.volumes.len() {
             // The guest's flush becomes fdatasync of the host's file.
             let volume = with_path(
                 &format!("id=volume{number},if=none,format=raw,cache=writeback,file="),
@@ -251,11 +281,14 @@ fn with_path(before: &str, path: &Path) -> OsString {
 
 impl Platform for LinuxVm {
     fn name(&self) -> &'static str {
-        "linux-vm"
+        match self.runtime {
+            Some(_) => "linux-vm-container",
+            None => "linux-vm",
+        }
     }
 
     fn facts(&self) -> PlatformFacts {
-        let about = [
+        let mut about = vec![
             (
                 "kernel",
                 format!("{}, as the distribution ships it", self.kernel.release),
@@ -267,10 +300,16 @@ impl Platform for LinuxVm {
             ),
             ("root", "ext4 on virtio-blk, changes are dropped".into()),
         ];
+        if let Some(runtime) = &self.runtime {
+            about.push(("runtime in the VM", runtime.version.clone()));
+        }
         PlatformFacts {
             name: self.name().into(),
             substrate: self.vmm.substrate(),
-            about: about.map(|(key, value)| (key.to_owned(), value)).into(),
+            about: about
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
         }
     }
 
@@ -283,8 +322,11 @@ impl Platform for LinuxVm {
         let machine = Machine {
             initrd: self.initrd(&root)?,
             disk: disk::of_root(&root)?,
-            volume: disk::volume_template(root.uid, root.gid)?,
-            volumes: root.volumes.len(),
+            volumes: root
+                .volumes
+                .iter()
+                .map(|path| disk::volume_template(&root, path))
+                .collect::<Result<_>>()?,
         };
         let kernel = bytes_on_disk(&self.kernel.image);
         let initrd = bytes_on_disk(&machine.initrd);
@@ -303,11 +345,8 @@ impl Platform for LinuxVm {
         control.set_nonblocking(true).map_err(refused)?;
         let of_guest = OwnedFd::from(of_guest);
         let mut command = self.command(order, machine, of_guest.as_raw_fd())?;
-        let mut volumes = Vec::new();
-        for number in 0..machine.volumes {
-            let path = order.folder.join(format!("volume{number}"));
-            disk::copy(&machine.volume, &path)?;
-            volumes.push(path);
+        for (number, original) in machine.volumes.iter().enumerate() {
+            disk::copy(original, &order.folder.join(format!("volume{number}")))?;
         }
         let cgroup = Cgroup::create(&super::cgroup_name(order), Limits::default())?;
         let (vmm_out, vmm_err) = super::streams(&order.folder, "vmm")?;
