@@ -316,7 +316,14 @@ fn fits(
             Kind::Load | Kind::Ramp | Kind::Endurance if service.port.is_none() => {
                 "a load needs a service with a port"
             }
-            Kind::Load | Kind::Ramp | Kind::Endurance | Kind::BootStorm | Kind::Density if ends => {
+            Kind::Load
+            | Kind::Ramp
+            | Kind::Endurance
+            | Kind::BootStorm
+            | Kind::Density
+            | Kind::SmallestMemory
+                if ends =>
+            {
                 "this kind needs a service that stays; it has ready = \"exit\""
             }
             _ => continue,

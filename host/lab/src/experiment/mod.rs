@@ -192,6 +192,8 @@ pub enum Kind {
     BootStorm,
     /// Instances are added until memory or latency breaks.
     Density,
+    /// The smallest memory with which it starts and answers.
+    SmallestMemory,
 }
 
 /// A figure of the study.

@@ -34,6 +34,8 @@ pub enum Work {
     Storm(Storm),
     /// See [`Kind::Density`].
     Density(Density),
+    /// See [`Kind::SmallestMemory`].
+    Smallest(Smallest),
 }
 
 /// Parameters of a ramp.
@@ -92,6 +94,15 @@ pub struct Density {
     pub memory_share: f64,
 }
 
+/// Parameters of the search for the smallest memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Smallest {
+    /// The most a start may take: one that thrashes does not serve.
+    pub limit: Duration,
+    /// So many answers show that it serves.
+    pub answers: u32,
+}
+
 /// A parameter that cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wrong {
@@ -137,6 +148,10 @@ pub fn understand(kind: Kind, point: &Point) -> Result<Work, Wrong> {
             max_instances: get.count("max_instances")?,
             latency: get.seconds("latency_ms", 1e6)? / 1000,
             memory_share: get.share("memory_share", 0.9)?,
+        }),
+        Kind::SmallestMemory => Work::Smallest(Smallest {
+            limit: get.seconds("limit_s", 10.0)?,
+            answers: get.count_or("answers", 100)?,
         }),
     })
 }
@@ -221,6 +236,14 @@ impl Reader<'_> {
                 key,
                 format!("{value} is no whole number from 1 to {INSTANCES_MAX}"),
             )),
+        }
+    }
+
+    fn count_or(&self, key: &str, default: u32) -> Result<u32, Wrong> {
+        if self.point.contains_key(key) {
+            self.count(key)
+        } else {
+            Ok(default)
         }
     }
 
@@ -322,6 +345,8 @@ mod tests {
                 "probe",
             ),
             (Kind::Density, "", "max_instances"),
+            (Kind::SmallestMemory, "limit_s = -1", "limit_s"),
+            (Kind::SmallestMemory, "answers = 0", "answers"),
         ] {
             assert_eq!(
                 understand(kind, &point(text)).unwrap_err().key,

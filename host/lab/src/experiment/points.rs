@@ -29,6 +29,7 @@ impl Kind {
             Kind::Batch => &["timeout_s"],
             Kind::BootStorm => &["instances", "duration_s", "pause_s", "probe"],
             Kind::Density => &["max_instances", "latency_ms", "memory_share"],
+            Kind::SmallestMemory => &["limit_s", "answers"],
         }
     }
 
@@ -41,7 +42,7 @@ impl Kind {
     /// Whether it needs instances of its own instead of the session's one.
     #[must_use]
     pub fn has_many(self) -> bool {
-        matches!(self, Kind::BootStorm | Kind::Density)
+        matches!(self, Kind::BootStorm | Kind::Density | Kind::SmallestMemory)
     }
 }
 

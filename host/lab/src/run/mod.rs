@@ -17,6 +17,7 @@ pub mod progress;
 mod ramp;
 pub mod random;
 mod session;
+mod smallest;
 mod storm;
 pub mod time;
 mod usage;

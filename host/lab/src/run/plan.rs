@@ -97,6 +97,8 @@ impl Task {
             Work::Batch { timeout } => timeout.as_secs_f64().min(UNKNOWN_S),
             Work::Storm(storm) => storm.duration.as_secs_f64() + f64::from(storm.instances),
             Work::Density(density) => f64::from(density.max_instances),
+            // Eight starts, of which half fail.
+            Work::Smallest(smallest) => 8.0 + 4.0 * smallest.limit.as_secs_f64(),
         }
     }
 
@@ -124,7 +126,10 @@ impl Task {
 }
 
 fn is_alone(work: &Work) -> bool {
-    matches!(work, Work::Batch { .. } | Work::Storm(_) | Work::Density(_))
+    matches!(
+        work,
+        Work::Batch { .. } | Work::Storm(_) | Work::Density(_) | Work::Smallest(_)
+    )
 }
 
 /// Draws the plan.

@@ -118,6 +118,7 @@ impl Runner<'_> {
         match &task.work {
             Work::Storm(storm) => self.storm(id, planned, task, storm),
             Work::Density(density) => self.density(id, planned, task, density),
+            Work::Smallest(smallest) => self.smallest(id, planned, task, smallest),
             Work::Batch { timeout } => self.batch(id, planned, task, *timeout),
             _ => Ok(()),
         }
@@ -144,16 +145,30 @@ impl Runner<'_> {
         pins: Option<&Pins>,
         many: Option<u32>,
     ) -> Result<Live> {
+        let memory_bytes = self.memory_bytes(planned)?;
+        self.launch_with(id, planned, pins, many, memory_bytes)
+    }
+
+    /// The memory that the experiment gives the service.
+    pub(super) fn memory_bytes(&self, planned: &Planned) -> Result<u64> {
+        let memory = self.experiment.services[planned.service].memory.as_ref();
+        bytes(memory.unwrap_or(&self.experiment.machine.memory)).map_err(Error::Input)
+    }
+
+    /// As [`Self::launch`], with other memory.
+    pub(super) fn launch_with(
+        &mut self,
+        id: u32,
+        planned: &Planned,
+        pins: Option<&Pins>,
+        many: Option<u32>,
+        memory_bytes: u64,
+    ) -> Result<Live> {
         let cell = &planned.cell;
         let service = &self.experiment.services[planned.service];
         let name = self.next_name();
         let folder =
             tempfile::tempdir_in(self.scratch.path()).map_err(Error::file(self.scratch.path()))?;
-        let memory = service
-            .memory
-            .as_ref()
-            .unwrap_or(&self.experiment.machine.memory);
-        let memory_bytes = bytes(memory).map_err(Error::Input)?;
         let platform = self
             .world
             .platforms
