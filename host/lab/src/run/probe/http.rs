@@ -12,11 +12,11 @@ const ANSWER_BYTES_MAX: usize = 1 << 22;
 
 /// `GET path`; right is a complete answer with status 200.
 pub(super) fn get(mut stream: TcpStream, host: SocketAddr, path: &str) -> Attempt {
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    )
-    .map_err(|error| format!("GET {path}: {error}"))?;
+    // In one write, so that it is one packet.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream
+        .write_all(request.as_bytes())
+        .map_err(|error| format!("GET {path}: {error}"))?;
     let mut received = Vec::new();
     let mut chunk = [0; 4096];
     loop {
