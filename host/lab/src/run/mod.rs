@@ -19,6 +19,8 @@ pub mod random;
 mod session;
 mod smallest;
 mod storm;
+#[cfg(test)]
+mod tests;
 pub mod time;
 mod usage;
 pub mod watch;

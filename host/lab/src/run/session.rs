@@ -21,8 +21,6 @@ use crate::{Error, Result};
 pub(super) const START: &str = "start";
 /// How often a service is started before what is left of its session is given up.
 const STARTS: u32 = 3;
-/// How long an instance is left alone before its idle memory is looked at.
-const SETTLE: Duration = Duration::from_secs(1);
 /// How long the start command itself may take.
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// How long a service may take to be up, unless it says so.
@@ -244,7 +242,7 @@ impl Runner<'_> {
             );
         }
         if live.question.ready != Ready::Exit {
-            self.watch.rest(SETTLE)?;
+            self.watch.rest(self.world.settle)?;
             metrics.extend(meter::memory(&live.instance.processes()));
             metrics.extend(usage::boot(live.instance.counters()));
         }

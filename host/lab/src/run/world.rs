@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::host;
 use super::pin::Processors;
@@ -31,9 +32,14 @@ pub struct World {
     pub network: Network,
     /// Of this host.
     pub processors: Processors,
+    /// How long an instance is left alone before its idle memory is looked at.
+    pub settle: Duration,
     /// What the reader must know.
     pub remarks: Vec<String>,
 }
+
+/// A second: a service that answers has done its start by then.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// For the record.
 #[derive(Debug)]
@@ -76,6 +82,7 @@ impl World {
             prepared: BTreeMap::new(),
             network: Network::create()?,
             processors: Processors::here(),
+            settle: SETTLE,
             remarks: Vec::new(),
         };
         for name in tools(experiment, plan) {
@@ -129,7 +136,7 @@ impl World {
             if !plan.sessions.iter().any(runs) {
                 continue;
             }
-            if means.cancel.load(std::sync::atomic::Ordering::SeqCst) {
+            if means.cancel.load(Ordering::SeqCst) {
                 return Err(Error::Interrupted);
             }
             progress.now(&format!("prepare {} on {name}", service.name));
