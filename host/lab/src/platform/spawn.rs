@@ -19,7 +19,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
 use nix::sys::stat::Mode;
-use nix::unistd::{Gid, Pid, Uid, chdir, chroot, mkdir, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Pid, Uid, chdir, chroot, mkdir, setgid, setgroups, setsid, setuid};
 
 use super::cgroup::Cgroup;
 use crate::{Error, Result};
@@ -142,7 +142,8 @@ struct Steps {
     inherited: Vec<OwnedFd>,
 }
 
-/// Starts `command` in its place, its output in `stdout` and `stderr`. A terminal's Ctrl-C does not reach it.
+/// Starts `command` in its place, its output in `stdout` and `stderr`. It is in a session of its own, so a
+/// terminal's Ctrl-C does not reach it.
 ///
 /// # Errors
 /// When a file or the namespace cannot be opened, or the child cannot get to its place.
@@ -173,11 +174,7 @@ pub(crate) fn spawn(
         inside: place.inside,
         inherited: place.inherited,
     };
-    command
-        .stdin(Stdio::null())
-        .stdout(stdout)
-        .stderr(stderr)
-        .process_group(0);
+    command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(move || steps.carry_out().map_err(io::Error::from));
@@ -190,6 +187,9 @@ pub(crate) fn spawn(
 
 impl Steps {
     fn carry_out(&self) -> nix::Result<()> {
+        // On a busy host Linux shares the processors out among sessions first (sched_autogroup_enabled, sched(7)), and
+        // `coracle run -d` makes one: an instance in the session of the load generator would get more or less than that.
+        setsid()?;
         for door in &self.doors {
             nix::unistd::write(door.as_fd(), b"0")?;
         }
