@@ -15,7 +15,7 @@
 enum {
     BATCHES = 9,
     // How long a batch shall take at least.
-    BATCH_NS = 15000000,
+    BATCH_NS = 10000000,
     // What is done at most in a batch, whatever the clock says.
     MOST = 1 << 24,
 };

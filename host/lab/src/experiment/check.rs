@@ -230,6 +230,9 @@ fn workload(
             .platform(platform)
             .map_err(|what| source.wrong(&way, what))?;
     }
+    if workload.rounds == Some(0) {
+        return Err(wrong("rounds", "rounds: must be at least 1".to_owned()));
+    }
     let machine = &experiment.machine;
     for (place, count) in workload.vcpus.iter().enumerate() {
         if !machine.vcpus(false).contains(count) && !machine.vcpus(true).contains(count) {

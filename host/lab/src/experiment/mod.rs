@@ -164,6 +164,10 @@ pub struct Workload {
     /// Numbers of processors; empty: all of the machine. A machine that no workload of a service wants is not started.
     #[serde(default)]
     pub vcpus: Vec<u32>,
+    /// It takes part in so many rounds, the first ones; none: in all.
+    pub rounds: Option<u32>,
+    /// Instead of `rounds` with `--quick`; 0 leaves it out.
+    pub quick_rounds: Option<u32>,
     /// The load generator of `load`, `ramp` and `endurance`, by name (see [`crate::load::generators`]).
     pub tool: Option<String>,
     /// Parameters in file order; see each generator and kind. A list spans a matrix: `connections = [1, 10]`.

@@ -47,6 +47,15 @@ impl Kind {
 }
 
 impl Workload {
+    /// Whether it takes part in a round, counted from 0.
+    #[must_use]
+    pub fn is_in_round(&self, round: u32, quick: bool) -> bool {
+        let quick_rounds = self.quick_rounds.filter(|_| quick);
+        quick_rounds
+            .or(self.rounds)
+            .is_none_or(|rounds| round < rounds)
+    }
+
     /// All points: the matrix of the lists among the parameters, the first list changing slowest. With `quick` its
     /// parameters replace those of the full run; a duration replaces a number of requests, and the other way round.
     #[must_use]

@@ -134,6 +134,27 @@ fn lists_span_a_matrix_in_file_order() {
 }
 
 #[test]
+fn a_workload_may_leave_out_rounds() {
+    let mut workload = read(WHOLE).unwrap().workloads.remove(0);
+    let rounds = |workload: &Workload, quick| -> Vec<u32> {
+        (0..4)
+            .filter(|round| workload.is_in_round(*round, quick))
+            .collect()
+    };
+    assert_eq!(rounds(&workload, false), [0, 1, 2, 3]);
+    workload.rounds = Some(2);
+    assert_eq!(rounds(&workload, true), [0, 1]);
+    workload.quick_rounds = Some(0);
+    assert_eq!(
+        (
+            rounds(&workload, false).len(),
+            rounds(&workload, true).len()
+        ),
+        (2, 0)
+    );
+}
+
+#[test]
 fn a_short_run_may_say_how_long_instead_of_how_many() {
     let mut workload = read(WHOLE).unwrap().workloads.remove(0);
     workload.with = toml::from_str("requests = 2_000_000\nconnections = 40").unwrap();
@@ -193,6 +214,12 @@ const MISTAKES: &[(&str, &str, usize, &str)] = &[
         "tool = \"wrk\"\nvcpus = [4]",
         29,
         "vcpus: 4: the machine has [1, 2]",
+    ),
+    (
+        "tool = \"wrk\"",
+        "tool = \"wrk\"\nrounds = 0",
+        29,
+        "must be at least 1",
     ),
     ("\"256M\"", "\"256X\"", 8, "unknown unit \"x\""),
     ("\"256M\"", "\"0M\"", 8, "no size of a memory"),

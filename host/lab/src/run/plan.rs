@@ -182,7 +182,7 @@ pub fn plan(
             let mut order = platforms.clone();
             random.shuffle(&mut order);
             for platform in order {
-                let Some(mut tasks) = group.tasks(experiment, &platform) else {
+                let Some(mut tasks) = group.tasks(experiment, &platform, round, quick) else {
                     continue;
                 };
                 random.shuffle(&mut tasks);
@@ -220,12 +220,18 @@ struct Group {
 }
 
 impl Group {
-    /// The tasks of a platform; `None` if it has nothing to do here.
-    fn tasks(&self, experiment: &Experiment, platform: &str) -> Option<Vec<Task>> {
+    /// The tasks of a platform in a round; `None` if it has nothing to do here.
+    fn tasks(
+        &self,
+        experiment: &Experiment,
+        platform: &str,
+        round: u32,
+        quick: bool,
+    ) -> Option<Vec<Task>> {
         let mut tasks = self.tasks.clone();
         tasks.retain(|task| {
-            let wanted = &experiment.workloads[task.workload].platforms;
-            wanted.is_empty() || wanted.iter().any(|name| name == platform)
+            let workload = &experiment.workloads[task.workload];
+            takes_part(&workload.platforms, platform) && workload.is_in_round(round, quick)
         });
         let is_there = !tasks.is_empty();
         tasks.retain(|task| task.work != Work::Start);
