@@ -422,6 +422,88 @@ fn the_unikernel_works() {
     works("unikernel");
 }
 
+/// Any guest by a description: here the Linux VM's kernel and initial file system, called as if they were another's.
+#[test]
+#[ignore = "boots guests: cargo xtask test lab"]
+fn an_image_of_others_works() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let bench = Bench::new();
+    let mut linux = platform::find("linux-vm", Path::new("/")).unwrap();
+    let service = service(&["8080"]);
+    linux.prepare(&service, &bench.image).unwrap();
+    let order = |attachment| Order {
+        service: &service,
+        vcpus: 1,
+        memory_bytes: MEMORY,
+        pin: None,
+        link: attachment,
+        name: "image",
+        folder: bench.instance_folder(),
+    };
+    let attachment = bench.network.attach(Wanted::Tap, Some(PORT)).unwrap();
+    let instance = linux.start(&order(attachment.link())).unwrap();
+    let line = instance.commands().remove(0);
+    drop(instance);
+    let words: Vec<&str> = line.split(' ').collect();
+    let after = |word| words[words.iter().position(|other| *other == word).unwrap() + 1];
+    let disk = line
+        .split("file=")
+        .nth(1)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap();
+    let base = bench.folder.path().join("base/experiments/platforms");
+    std::fs::create_dir_all(&base).unwrap();
+    let ports = ["stdout", "stderr", "control"].iter().zip(1..);
+    let ports: String = ports
+        .map(|(name, number)| {
+            let file = if number == 1 { "{console}".to_owned() } else { format!("{{folder}}/{name}") };
+            format!(
+                "\"-chardev\", \"file,id={name},path={file}\", \"-device\", \"virtserialport,chardev={name},nr={number}\","
+            )
+        })
+        .collect();
+    let description = format!(
+        r#"
+schema = 1
+title = "Linux, described"
+vmm = "qemu-system-x86_64"
+machine = "microvm"
+arguments = ["-M", "microvm,isa-serial=off,auto-kernel-cmdline=off", "-nodefaults", "-no-reboot", "-display", "none",
+  "-accel", "{{accel}}", "-cpu", "{{cpu}}", "-smp", "{{vcpus}}", "-m", "{{memory_mib}}M",
+  "-kernel", "{{kernel}}", "-initrd", "{{root}}",
+  "-append", "console= panic=-1 reboot=t tsc=reliable tsc_early_khz={{tsc_khz}} no_timer_check -- {{ip}} {{netmask}} {{gateway}}",
+  "-global", "virtio-mmio.force-legacy=false", "-device", "virtio-serial-device,max_ports=4", {ports}
+  "-netdev", "tap,id=net0,ifname={{tap}},script=no,downscript=no", "-device", "virtio-net-device,netdev=net0,mac={{mac}}",
+  "-drive", "id=root,if=none,format=raw,snapshot=on,file={{disk}}", "-device", "virtio-blk-device,drive=root"]
+[service.server]
+files = {{ kernel = "{}", root = "{}", disk = "{disk}" }}
+"#,
+        after("-kernel"),
+        after("-initrd"),
+    );
+    std::fs::write(base.join("linux.toml"), description).unwrap();
+    let base = bench.folder.path().join("base");
+    assert_eq!(platform::image_names(&base), ["image:linux"]);
+    let error = platform::find("image:linus", &base).err().unwrap();
+    assert!(error.to_string().contains("\"linux\"?"), "{error}");
+    let mut described = platform::find("image:linux", &base).unwrap();
+    assert_eq!(described.facts().substrate, linux.facts().substrate);
+    let prepared = described.prepare(&service, &bench.image).unwrap();
+    assert!(prepared.image_bytes > prepared.shared_bytes && prepared.shared_bytes > 1 << 20);
+    let attachment = bench
+        .network
+        .attach(described.wanted(), Some(PORT))
+        .unwrap();
+    let mut instance = described.start(&order(attachment.link())).unwrap();
+    first_answer(instance.as_mut(), attachment.link().reach(PORT));
+    assert_eq!(instance.output(), "listening\n");
+    assert_eq!(instance.stop(LIMIT).unwrap(), None);
+}
+
 /// A whole image: layers, a user, dynamic libraries, an entry point. `LAB_IMAGE` names the archive of Redis.
 #[test]
 #[ignore = "boots guests: cargo xtask test lab"]

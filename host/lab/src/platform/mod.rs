@@ -17,6 +17,7 @@
 pub(crate) mod cgroup;
 mod container;
 mod folders;
+mod image;
 pub mod linux_vm;
 mod oci;
 mod process;
@@ -172,13 +173,21 @@ pub fn names() -> Vec<&'static str> {
     PLATFORMS.iter().map(|(name, _)| *name).collect()
 }
 
+/// The images of others that are described below `base`, as platforms: `image:NAME`.
+#[must_use]
+pub fn image_names(base: &Path) -> Vec<String> {
+    image::names(base)
+}
+
 /// The platform of that name. `base`: the folder that holds `experiments/`.
 ///
 /// # Errors
 /// [`Error::Input`] for a name that is unknown, with the nearest known one; [`Error::Host`] when this host lacks what the
 /// platform needs, with what to do.
 pub fn find(name: &str, base: &Path) -> Result<Box<dyn Platform>> {
-    let _ = base;
+    if name.starts_with(image::PREFIX) {
+        return Ok(Box::new(image::OtherImage::find(name, base)?));
+    }
     if name.starts_with("container:") {
         return Ok(Box::new(container::Container::find(name)?));
     }

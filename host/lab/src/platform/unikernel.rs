@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use coracle_imager::image::Digest;
 use coracle_vmm::client::Connection;
 use coracle_vmm::{Event, Op, State, Status, Store};
 
@@ -36,14 +37,18 @@ pub(crate) struct Unikernel {
     vmm: Vmm,
     program: PathBuf,
     store: Store,
+    /// The kernel that `coracle run` takes, where it is known.
+    kernel: Option<PathBuf>,
     images: BTreeMap<String, Image>,
 }
 
 impl Unikernel {
     pub(crate) fn find() -> Result<Unikernel> {
+        let program = program()?;
         Ok(Unikernel {
             vmm: Vmm::find()?,
-            program: program()?,
+            kernel: kernel(&program),
+            program,
             store: Store::new(&folders::state()?),
             images: BTreeMap::new(),
         })
@@ -89,6 +94,15 @@ fn program() -> Result<PathBuf> {
             "no `coracle` command: build it (cargo xtask build) or set CORACLE to it".into(),
         )
     })
+}
+
+/// Where `coracle run` looks for its kernel; [`Unikernel::prepare`] learns from the command itself which one it took.
+fn kernel(program: &Path) -> Option<PathBuf> {
+    let given = std::env::var_os("CORACLE_KERNEL").map(PathBuf::from);
+    let folder = program.parent()?;
+    let beside = ["", "../share/coracle", "../x86_64-unknown-none/kernel"]
+        .map(|relative| folder.join(relative).join("coracle-kernel"));
+    given.into_iter().chain(beside).find(|path| path.is_file())
 }
 
 /// Removes instances that a run left whose process `is_dead`. Answers their names.
@@ -148,10 +162,20 @@ impl Platform for Unikernel {
                 "coracle run -d, whose time is part of the start".to_owned(),
             ),
         ];
+        let mut about: BTreeMap<String, String> =
+            about.map(|(key, value)| (key.to_owned(), value)).into();
+        // Results of two kernels must be told apart.
+        let kernel = self
+            .kernel
+            .as_ref()
+            .and_then(|path| std::fs::read(path).ok());
+        if let Some(bytes) = kernel {
+            about.insert("kernel".into(), Digest::of(&bytes).to_string());
+        }
         PlatformFacts {
             name: self.name().into(),
             substrate: self.vmm.substrate(),
-            about: about.map(|(key, value)| (key.to_owned(), value)).into(),
+            about,
         }
     }
 
@@ -167,7 +191,8 @@ impl Platform for Unikernel {
         command.arg(&image.path).args(&service.args);
         let line = output(&mut command)?;
         let (kernel, others) = files_of(&line);
-        let kernel = kernel.as_deref().map_or(0, bytes_on_disk);
+        self.kernel = kernel.or(self.kernel.take());
+        let kernel = self.kernel.as_deref().map_or(0, bytes_on_disk);
         let others: u64 = others.iter().map(|path| bytes_on_disk(path)).sum();
         Ok(Prepared {
             image_bytes: kernel + others,

@@ -24,7 +24,8 @@ pub(crate) struct Vmm {
     pub(crate) qemu: Qemu,
     pub(crate) version: String,
     pub(crate) accel: Accel,
-    /// Frequency of the time-stamp counter, where it is steady.
+    /// Frequency of the host's time-stamp counter. An emulated guest sees the same counter, and Linux has nothing on this
+    /// machine to measure it against.
     pub(crate) tsc_khz: Option<u64>,
 }
 
@@ -51,7 +52,7 @@ impl Vmm {
         Ok(Vmm {
             version: format!("{}.{}", version.major, version.minor),
             accel: chosen.accel,
-            tsc_khz: host.tsc_khz(),
+            tsc_khz: host.tsc_khz().or_else(nominal_khz),
             qemu,
         })
     }
@@ -93,4 +94,12 @@ impl Vmm {
             _ => "",
         }
     }
+}
+
+/// What the processor says of its frequency, where its counter is not steady.
+fn nominal_khz() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("cpu MHz"))?;
+    let (whole, _) = line.split_once(':')?.1.trim().split_once('.')?;
+    whole.parse::<u64>().ok().map(|mhz| mhz * 1000)
 }
