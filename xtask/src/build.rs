@@ -37,11 +37,6 @@ pub(crate) fn run(flavour: Flavour) -> Result<()> {
     todo_go()
 }
 
-/// Builds only the sample service.
-pub(crate) fn service() -> Result<()> {
-    todo_go()
-}
-
 /// `cargo` with our tool chain, at the root of the repository.
 pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = sh::cmd(

@@ -2,13 +2,11 @@
 
 //! `cargo xtask`: what developers and CI do with the repository. Every command the README names ends here.
 
-mod apps;
-mod bench;
 mod build;
-mod demo;
 mod erofs;
 mod fuzz;
 mod images;
+mod lab;
 mod paths;
 mod setup;
 mod sh;
@@ -28,20 +26,10 @@ usage: cargo xtask COMMAND
   test check | unit | abi [FAMILY...] | vm [CASE...] | apps [NAME...] | runtimes [NAME...] |
        lab [TEST...]
                   a part of it; abi, vm, apps and lab take the kernel that is in build/
-  demo [linux | coracle]
-                  measure the sample service as a unikernel beside a Linux VM; or one of them alone
-  bench NAME [linux | coracle | both] [NUMBER]
-                  boot    boot to first answer (NUMBER boots)
-                  memory  the smallest memory that serves
-                  smp     one and two vCPUs (NUMBER rounds)
-                  conns   100 connections at work beside NUMBER idle ones
-                  soak    NUMBER requests without error, growth or decay
-                  stall   NUMBER guests one after the other, none of which may stall
-  bench apps [APP...] [linux | coracle | both] [smp] [ROUNDS]
-                  known programs as unikernels beside a Linux VM with the same root file system
+  demo [OPTIONS]  the experiment `demo`: the sample service as a unikernel beside a Linux VM
+  bench NAME... [OPTIONS]
+                  experiments of the lab, with what this tree builds; names and options as of `coracle lab run`
   erofs FROM TO   the folder, OCI layout or image archive FROM as a root image (EROFS)
-  bench endure APP [linux] [MINUTES]
-                  one of them under load for minutes without error or decay
   fuzz [TARGET [SECONDS]]
                   cargo-fuzz on one target, or on all in turn
   images [NAME...]
@@ -69,12 +57,8 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["build", "--dev"] => build::run(build::Flavour::Dev),
         ["test"] => test::all(),
         ["test", part, only @ ..] => test::part(part, only),
-        ["bench", "apps", rest @ ..] => apps::run(rest),
-        ["bench", "endure", rest @ ..] => apps::endure::run(rest),
-        ["bench", name, rest @ ..] if *name != "demo" => bench::run(name, rest),
-        ["bench", "demo"] | ["demo"] => demo::run(demo::Who::Both),
-        ["demo", "linux"] => demo::run(demo::Who::LinuxOnly),
-        ["demo", "coracle"] => demo::run(demo::Who::CoracleOnly),
+        ["demo", options @ ..] => lab::run(&[&["demo"], options].concat()),
+        ["bench", arguments @ ..] if !arguments.is_empty() => lab::run(arguments),
         ["erofs", from, to] => erofs::write(from, to),
         ["fuzz"] => fuzz::run(None, None),
         ["fuzz", target] => fuzz::run(Some(target), None),

@@ -9,14 +9,14 @@ mod redis;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::guest::{Detached, Guests};
 use super::report::Report;
-use crate::apps;
-use crate::demo::probe::{self, Ready};
+use crate::test::probe::{self, Ready};
 use crate::{images, paths, sh};
 
 /// The most a boot to the first answer may take on a busy machine.
@@ -82,10 +82,15 @@ pub(super) fn run(report: &mut Report, only: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The image's file.
+fn archive(image: &str) -> Result<PathBuf> {
+    Ok(paths::build()?.join(format!("images/{image}.tar")))
+}
+
 /// Boots the server, runs its test, and stops it; it must end with exit code 0.
 fn judge(guests: &Guests, server: &Server) -> Result<()> {
     images::run(&[server.image])?;
-    let archive = paths::build()?.join(format!("images/{}.tar", server.image));
+    let archive = archive(server.image)?;
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?
         .port();
@@ -120,9 +125,9 @@ fn ends_well(guests: &Guests, program: &Program) -> Result<()> {
     images::run(&[program.image])?;
     let mut command = guests.coracle(&["run", "--rm", "--accel", guests.accel.name()])?;
     command
-        .args(["--network", "none"])
+        .args(["--network", "none", "--entrypoint", ""])
         .args(program.flags)
-        .arg(apps::root_folder(program.image)?)
+        .arg(archive(program.image)?)
         .args(program.command);
     let result = sh::output_within(&mut command, PROGRAM_LIMIT)?;
     if !result.success() || !result.stdout.contains(program.says) {

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
 
-use crate::demo::platform::{Accel, coracle};
 use crate::{paths, sh};
 
 /// Guests that run at the same time: each takes a processor or more of the host.
@@ -22,6 +22,41 @@ const LOG_LINES: usize = 40;
 
 /// The most a command on a guest in the background may take.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
+
+/// How guest code runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Accel {
+    Kvm,
+    /// Software emulation.
+    Tcg,
+}
+
+impl Accel {
+    /// The word for it, QEMU's and ours.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Accel::Kvm => "kvm",
+            Accel::Tcg => "tcg",
+        }
+    }
+}
+
+/// The accelerator that `coracle run` chooses on this machine.
+fn accelerator() -> Result<Accel> {
+    let mut command = coracle(["run", "--network", "none", "--dry-run"])?;
+    command.arg(paths::build()?.join("todo-go"));
+    let line = sh::output(&mut command)?;
+    Ok(if line.contains("-accel kvm") {
+        Accel::Kvm
+    } else {
+        Accel::Tcg
+    })
+}
+
+/// The `coracle` command that was built.
+fn coracle<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
+    Ok(sh::cmd(paths::build()?.join("coracle"), args))
+}
 
 /// Where the guests of this run keep their state; removed when dropped.
 pub(crate) struct Guests {
@@ -57,7 +92,7 @@ impl Guests {
     /// A place for the state of guests, apart from the user's own.
     pub(crate) fn new() -> Result<Guests> {
         let state = std::env::temp_dir().join(format!("coracle-test-{}", std::process::id()));
-        let accel = crate::demo::platform::accelerator()?;
+        let accel = accelerator()?;
         Ok(Guests {
             state: paths::created(state)?,
             accel,
@@ -109,7 +144,7 @@ impl Guests {
     }
 
     /// A command of `coracle` on the instances of this run.
-    pub(crate) fn coracle(&self, args: &[&str]) -> Result<std::process::Command> {
+    pub(crate) fn coracle(&self, args: &[&str]) -> Result<Command> {
         let mut command = coracle(args.iter().copied())?;
         command.env("XDG_STATE_HOME", &self.state);
         Ok(command)

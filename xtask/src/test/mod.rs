@@ -9,6 +9,8 @@ mod dynamic;
 mod folders;
 mod guest;
 mod lab;
+mod load;
+mod probe;
 mod report;
 mod runtimes;
 mod vm;

@@ -12,8 +12,8 @@ use anyhow::{Result, bail};
 
 use super::guest::{Detached, Guests};
 use super::report::Report;
-use crate::demo::load;
-use crate::demo::probe::{self, Ready};
+use crate::test::load;
+use crate::test::probe::{self, Ready};
 use crate::{images, paths, sh};
 
 /// The most a boot to the first answer may take on a busy machine: a virtual machine in a virtual machine.

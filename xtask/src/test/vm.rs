@@ -14,8 +14,8 @@ use super::guest::{Guests, Job, in_parallel};
 use super::report::Report;
 use super::vm_cases::{CASES, Case, SERVERS, Server};
 use super::{disk, dynamic, folders, volumes};
-use crate::demo::load;
-use crate::demo::probe::{self, Ready};
+use crate::test::load;
+use crate::test::probe::{self, Ready};
 use crate::{paths, setup, sh};
 
 /// The most one guest may take.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{Ready, Running, Server, connect, exchange};
-use crate::demo::load;
+use crate::test::load;
 
 /// The sizes of the files in `images/nginx-bench`, which are their names too.
 const SIZES: [usize; 7] = [64, 256, 1024, 4096, 16384, 65536, 262_144];
@@ -106,7 +106,7 @@ fn sizes(running: &Running<'_>) -> Result<()> {
         );
     }
     let started = Instant::now();
-    let mut client = crate::demo::probe::Client::connect(running.address, KEPT_LIMIT)?;
+    let mut client = crate::test::probe::Client::connect(running.address, KEPT_LIMIT)?;
     for path in ["/64", "/4096", "/65536"].iter().cycle().take(300) {
         client.get(path)?;
     }

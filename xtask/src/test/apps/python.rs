@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{Program, Ready, Running, Server, exchange};
-use crate::demo::load;
+use crate::test::load;
 
 const IMAGE: &str = "todo-python";
 
