@@ -174,6 +174,12 @@ fn use_inode(here: &Arc<dyn Inode>, root: &Arc<dyn Inode>, what: u8) -> Option<A
     None
 }
 
+/// A walk upwards reaches the root: at most as many directories are above one as were looked up.
+fn comes_to_an_end(inode: &Arc<dyn Inode>) {
+    let above = std::iter::successors(inode.parent(), |(parent, _)| parent.parent());
+    assert!(above.take(300).count() < 300);
+}
+
 pub(crate) fn run(data: &[u8]) {
     let honest = if data.first().is_some_and(|byte| byte & 1 == 0) {
         4
@@ -198,6 +204,7 @@ pub(crate) fn run(data: &[u8]) {
             0..=0x5f => {
                 if let Some(found) = use_inode(&here, &root, what) {
                     here = found;
+                    comes_to_an_end(&here);
                 }
             }
             0x60..=0x6f => drop(fs.status()),

@@ -211,6 +211,29 @@ CASE(madvise_accepts_hints_and_refuses_nonsense) {
     CHECK_EQ(at[0], 2);
 }
 
+CASE(madvise_willneed_reads_files_in_any_mapping) {
+    enum { LENGTH = 40 * PAGE };
+    char *content = malloc(LENGTH);
+    for (size_t at = 0; at < LENGTH; at++)
+        content[at] = (char)(at / 100);
+    int fd = open("f", O_RDWR | O_CREAT, 0600);
+    CHECK_EQ(write(fd, content, LENGTH - 5), LENGTH - 5);
+    for (int n = 0; n < 3; n++) {
+        int protection = n == 0 ? PROT_NONE : n == 1 ? PROT_READ : RW;
+        char *at = mmap(NULL, LENGTH + 3 * PAGE, protection, n == 2 ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+        CHECK(at != MAP_FAILED);
+        CHECK(madvise(at + PAGE, LENGTH - PAGE, MADV_WILLNEED) == 0);
+        // Pages behind the end of the file are no error.
+        CHECK(madvise(at, LENGTH + 3 * PAGE, MADV_WILLNEED) == 0);
+        CHECK(munmap(at + PAGE, PAGE) == 0);
+        FAILS(madvise(at, LENGTH, MADV_WILLNEED), ENOMEM);
+        if (n > 0)
+            CHECK(memcmp(at + 2 * PAGE, content + 2 * PAGE, LENGTH - 5 - 2 * PAGE) == 0);
+        CHECK(munmap(at, LENGTH + 3 * PAGE) == 0);
+    }
+    free(content);
+}
+
 CASE(madvise_free_keeps_or_zeroes) {
     char *at = pages(2);
     memset(at, 5, 2 * PAGE);

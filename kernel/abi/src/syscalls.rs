@@ -170,7 +170,7 @@ macro_rules! for_each_syscall {
             munmap => mem::munmap(at: usize, len: usize) Full "";
             mprotect => mem::mprotect(at: usize, len: usize, protection: u32) Full "";
             mremap => mem::mremap(at: usize, old_len: usize, new_len: usize, flags: u32, new: usize) Full "";
-            madvise => mem::madvise(at: usize, len: usize, advice: u32) Partial "DONTNEED, FREE and POPULATE act; hints are checked and have no effect";
+            madvise => mem::madvise(at: usize, len: usize, advice: u32) Partial "DONTNEED, FREE, POPULATE and WILLNEED act; other hints are checked and have no effect";
             brk => mem::brk(end: usize) Full "";
             mincore => mem::mincore(at: usize, len: usize, out: User) Full "";
             msync => mem::msync(at: usize, len: usize, flags: u32) Full "";

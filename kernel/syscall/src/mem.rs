@@ -9,6 +9,7 @@ use coracle_core::memory::space::{self, Area, Backing, MapRequest, Protection};
 use coracle_core::user::{self, User};
 
 use crate::argument::Fd;
+use crate::fd;
 use crate::process::process;
 
 /// `EINVAL` for unknown bits; `PROT_GROWSDOWN` and `PROT_GROWSUP` are for stacks and change nothing here.
@@ -157,7 +158,13 @@ pub(crate) fn mremap(
 
 /// `madvise(2)`
 pub(crate) fn madvise(at: usize, len: usize, advice: u32) -> Result<usize> {
-    space::advise(at, len, advice).map(|()| 0)
+    space::advise(at, len, advice)?;
+    if advice == g::MADV_WILLNEED && len > 0 {
+        for (open, range) in space::mapped_files(at, len)? {
+            fd::fetch_ahead(&open, range.start, range.end - range.start);
+        }
+    }
+    Ok(0)
 }
 
 /// `brk(2)`; as a system call it returns the end of the data segment, also when it did not move.

@@ -37,7 +37,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use coracle_abi::convert::usize_from;
 use coracle_core::device::BlockDevice;
 use coracle_core::memory::Page;
-use coracle_core::sync::{Once, SleepGuard, SleepLock};
+use coracle_core::sync::{SleepGuard, SleepLock, SpinLock};
 use coracle_core::time;
 
 use crate::vfs::{FileSystem, FsStatus, Inode, Kind};
@@ -106,7 +106,7 @@ pub struct Volume {
     failed: AtomicBool,
     /// The damage that was found was told.
     told: AtomicBool,
-    root: Once<Arc<Node>>,
+    root: SpinLock<Option<Arc<Node>>>,
 }
 
 impl Volume {
@@ -165,7 +165,7 @@ impl Volume {
             journal: SleepLock::new(journal),
             failed: AtomicBool::new(false),
             told: AtomicBool::new(false),
-            root: Once::new(),
+            root: SpinLock::new(None),
         });
         volume.find_root().inspect_err(|_| volume.forget())?;
         if !read_only {
@@ -182,7 +182,7 @@ impl Volume {
         }
         root.index(&mut st)?;
         drop(st);
-        let _ = self.root.set(root);
+        *self.root.lock() = Some(root);
         Ok(())
     }
 
@@ -282,8 +282,8 @@ impl Volume {
         }
     }
 
-    /// Lets go of all inodes, which refer to the volume: it can be freed when nobody else has it. What was not written is
-    /// lost.
+    /// Lets go of all inodes, which refer to the volume: it can be freed when nobody else has it, and is not used any
+    /// more. What was not written is lost.
     pub fn forget(&self) {
         let mut st = self.state.lock();
         let nodes = core::mem::take(&mut st.nodes);
@@ -293,7 +293,8 @@ impl Volume {
             *node.home.lock() = None;
         }
         drop(st);
-        drop(nodes);
+        let root = self.root.lock().take();
+        drop((nodes, root));
     }
 }
 
@@ -303,7 +304,8 @@ impl FileSystem for Volume {
     }
 
     fn root(&self) -> Arc<dyn Inode> {
-        self.root.get().expect("found when it was mounted").clone()
+        let root = self.root.lock().clone();
+        root.expect("found when it was mounted, and not forgotten")
     }
 
     fn status(&self) -> FsStatus {

@@ -71,6 +71,12 @@ impl Node {
         let mut fid = Arc::new(fid);
         let known = shared.nodes.lock().get(&qid.path).and_then(Weak::upgrade);
         if let Some(node) = known.filter(|node| node.kind == kind) {
+            // The host has bound it into itself: a walk upwards would not end.
+            if let Some((parent, _)) = &place
+                && parent.is_below(&node)
+            {
+                return Err(Errno::ELOOP);
+            }
             // The new handle has a name that is good now; the old one may have lost its name.
             core::mem::swap(&mut *node.fid.lock(), &mut fid);
             let mut place = place;
@@ -102,6 +108,21 @@ impl Node {
         drop(nodes);
         // Another thread may have been faster.
         Ok(other.filter(|other| other.kind == kind).unwrap_or(node))
+    }
+
+    /// Whether this directory is `other`, or lies in it at any depth.
+    fn is_below(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        let mut at = self.clone();
+        loop {
+            if Arc::ptr_eq(&at, other) {
+                return true;
+            }
+            let above = at.place.lock().as_ref().map(|(above, _)| above.clone());
+            match above {
+                Some(above) => at = above,
+                None => return false,
+            }
+        }
     }
 
     pub(super) fn fid(&self) -> Arc<Fid> {

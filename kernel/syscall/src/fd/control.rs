@@ -210,7 +210,7 @@ pub(crate) fn readahead(fd: Fd, offset: i64, count: usize) -> Result<usize> {
 const AHEAD_MAX: u64 = 2 << 20;
 
 /// Brings pages into memory that are not there. Errors are seen by who reads them.
-fn fetch_ahead(open: &OpenFile, offset: u64, len: u64) {
+pub(crate) fn fetch_ahead(open: &OpenFile, offset: u64, len: u64) {
     let page = u64_from(PAGE_SIZE);
     let end = offset.saturating_add(len.min(AHEAD_MAX)).div_ceil(page);
     for index in offset / page..end {

@@ -14,7 +14,7 @@ mod timer;
 pub(crate) mod transfer;
 
 pub(crate) use control::{
-    fadvise64, fallocate, fdatasync, fsync, ftruncate, ioctl, lseek, readahead, sync,
+    fadvise64, fallocate, fdatasync, fetch_ahead, fsync, ftruncate, ioctl, lseek, readahead, sync,
     sync_file_range, syncfs,
 };
 pub(crate) use copy::{copy_file_range, sendfile};

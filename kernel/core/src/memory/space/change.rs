@@ -235,15 +235,14 @@ pub fn advise(at: usize, len: usize, advice: u32) -> Result<()> {
             }
             covered(&space, range)
         }
-        g::MADV_WILLNEED | g::MADV_POPULATE_READ | g::MADV_POPULATE_WRITE => {
+        g::MADV_POPULATE_READ | g::MADV_POPULATE_WRITE => {
             covered(&SPACE.lock(), range.clone())?;
-            if advice == g::MADV_WILLNEED {
-                return Ok(());
-            }
             populate(range, advice == g::MADV_POPULATE_WRITE)
         }
-        // Hints about access patterns and about features that the kernel decides by itself.
+        // Hints about access patterns and about features that the kernel decides by itself. What MADV_WILLNEED means
+        // for files is up to who knows them.
         g::MADV_NORMAL
+        | g::MADV_WILLNEED
         | g::MADV_RANDOM
         | g::MADV_SEQUENTIAL
         | g::MADV_HUGEPAGE
@@ -317,6 +316,31 @@ pub fn shared_files(at: usize, len: usize) -> Result<Vec<Arc<OpenFile>>> {
         }
     }
     Ok(files)
+}
+
+/// The files that are mapped in a range, each with the bytes of it that the range shows. `ENOMEM` if part of the range is
+/// not mapped.
+pub fn mapped_files(at: usize, len: usize) -> Result<Vec<(Arc<OpenFile>, Range<u64>)>> {
+    let range = pages(at, len, Errno::ENOMEM)?;
+    let space = SPACE.lock();
+    covered(&space, range.clone())?;
+    let wanted = to_u64(range);
+    let shown = |(whole, area): (Range<u64>, &Area)| {
+        let Backing::File { file, offset } = &area.backing else {
+            return None;
+        };
+        let start = wanted.start.max(whole.start) - whole.start;
+        let end = wanted.end.min(whole.end) - whole.start;
+        Some((
+            file.clone(),
+            offset.saturating_add(start)..offset.saturating_add(end),
+        ))
+    };
+    Ok(space
+        .areas
+        .overlapping(wanted.clone())
+        .filter_map(shown)
+        .collect())
 }
 
 /// `mincore(2)`: one byte a page, 1 if it is present. `ENOMEM` if part of the range is not mapped.

@@ -22,8 +22,8 @@ use coracle_logic::range_map::RangeMap;
 
 pub use area::{Area, Backing, Protection};
 pub use change::{
-    advise, brk, forget_beyond, lock_pages, protect, remap, replace_page, residency, set_brk_start,
-    shared_files, unmap,
+    advise, brk, forget_beyond, lock_pages, mapped_files, protect, remap, replace_page, residency,
+    set_brk_start, shared_files, unmap,
 };
 pub use fault::{FaultError, fault_in, handle_fault};
 pub(crate) use give_back::give_back;
