@@ -30,6 +30,7 @@ case $BEHAVIOUR in
     exit)    booted; printf 'out\0put' >&"$console"; exited '"reason":"exit","code":'"${CODE:-0}" ;;
     echo)    booted; read -r line <&"$console"; read -r op <&"$control"
              echo "read $line then $op" >&"$console"; exited '"reason":"exit","code":0' ;;
+    print)   booted; printf '%s\n' "$PRINT" >&"$console"; exited '"reason":"exit","code":'"${CODE:-0}" ;;
     oom)     booted; exited '"reason":"out-of-memory","code":137,"detail":"8 MiB were there, 9 needed"' ;;
     exec)    exited '"reason":"exec","code":126,"detail":"/hello: not understood"' ;;
     refuse)  echo "qemu-system-x86_64: -netdev user: no luck today" >&2; exit 1 ;;

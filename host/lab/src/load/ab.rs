@@ -96,7 +96,7 @@ impl Generator for Ab {
 
     fn run(&self, job: &Job<'_>) -> Result<Outcome> {
         let settings = settings(job.point)?;
-        let scratch = tempfile::tempdir().map_err(Error::file(std::env::temp_dir()))?;
+        let scratch = tempfile::tempdir_in(&job.folder).map_err(Error::file(&job.folder))?;
         let percentiles = scratch.path().join("percentiles.csv");
         let mut command = TOOL.command()?;
         // -l: other lengths are no errors; -r: go on after one; -q: no progress.

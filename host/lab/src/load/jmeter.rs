@@ -133,7 +133,7 @@ impl Generator for Jmeter {
             let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
             return Err(Error::file(plan)(missing));
         }
-        let scratch = tempfile::tempdir().map_err(Error::file(std::env::temp_dir()))?;
+        let scratch = tempfile::tempdir_in(&job.folder).map_err(Error::file(&job.folder))?;
         let samples = scratch.path().join("samples.jtl");
         let mut command = Command::new(program()?);
         command

@@ -110,7 +110,12 @@ impl Writer {
     /// which is no reason to lose the figures.
     #[must_use]
     pub fn raw(&self, name: &str, text: &str) -> Option<String> {
-        fs::write(self.folder.join(RAW).join(name), text).ok()?;
+        let path = self.folder.join(RAW).join(name);
+        if fs::write(&path, text).is_err() {
+            // Half of it would mislead.
+            let _ = fs::remove_file(path);
+            return None;
+        }
         Some(format!("{RAW}/{name}"))
     }
 

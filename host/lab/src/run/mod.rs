@@ -171,11 +171,13 @@ pub fn resume(
         .map(|one| one.id + 1)
         .max()
         .unwrap_or(0);
-    let before = recorded
+    // A run that was killed has no end.
+    let last = recorded
         .sessions
         .iter()
         .map(|one| one.at_s)
         .fold(0.0, f64::max);
+    let before = recorded.end.as_ref().map_or(last, |end| end.took_s);
     runner.before = Duration::try_from_secs_f64(before).unwrap_or_default();
     runner.run(&plan, &done(&recorded, &loaded.experiment))
 }

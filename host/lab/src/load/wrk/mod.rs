@@ -89,8 +89,8 @@ impl Generator for Wrk {
         let mut script = tempfile::Builder::new()
             .prefix("clab-wrk-")
             .suffix(".lua")
-            .tempfile()
-            .map_err(Error::file(std::env::temp_dir()))?;
+            .tempfile_in(&job.folder)
+            .map_err(Error::file(&job.folder))?;
         script
             .write_all(SCRIPT.as_bytes())
             .map_err(Error::file(script.path()))?;
