@@ -140,17 +140,14 @@ fn a_limit_is_seen_open_loop() {
         let server = Server::start(&["--rate", "500"]);
         let row = server.load(
             "rate",
-            "connections = 20\nrate_per_s = 1000\nduration_s = 3",
+            "connections = 200\nrate_per_s = 1000\nduration_s = 3",
         );
         within("throughput", throughput(&row), 500.0, 0.02)?;
-        // Half of what was due could not even be sent, and those sent had waited for longer and longer.
-        within(
-            "unsent",
-            f64::from(u32::try_from(row.errors["unsent"]).unwrap()),
-            1500.0,
-            0.05,
-        )?;
-        within("last", quantile_ms(&row, 1.0), 1500.0, 0.1)
+        // Of the 3000 due, 1500 were answered meanwhile, and 200 were under way at the end. Those sent last had waited for
+        // longest.
+        let unsent = f64::from(u32::try_from(row.errors["unsent"]).unwrap());
+        within("unsent", unsent, 1300.0, 0.05)?;
+        within("last", quantile_ms(&row, 1.0), 1700.0, 0.1)
     });
 }
 
@@ -158,11 +155,11 @@ fn a_limit_is_seen_open_loop() {
 fn a_limit_is_seen_closed_loop() {
     try_case(|| {
         let server = Server::start(&["--rate", "500"]);
-        let row = server.load("closed", "connections = 10\nrequests = 1000");
-        assert_eq!(row.answers, 1000);
+        let row = server.load("closed", "connections = 50\nrequests = 1500");
+        assert_eq!(row.answers, 1500);
         within("throughput", throughput(&row), 500.0, 0.02)?;
         // The closed loop makes its queue as long as it has connections (Little's law), whatever users would do.
-        within("median", quantile_ms(&row, 0.5), 20.0, 0.05)
+        within("median", quantile_ms(&row, 0.5), 100.0, 0.05)
     });
 }
 

@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ab", "apache2-utils"),
     ("dnsperf", "dnsperf"),
     ("iperf3", "iperf3"),
+    ("memtier", "memtier-benchmark"),
 ];
 
 /// Installs what the generator `name` needs, with `apt-get`. Needs root, and a package of that name.

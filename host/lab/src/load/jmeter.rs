@@ -294,7 +294,7 @@ fn row(samples: &[Sample<'_>], label: Option<&str>) -> std::result::Result<Row, 
         sent += sample.sent_bytes;
         let start = base + Duration::from_millis(sample.begin_ms - begin_ms);
         match &sample.error {
-            None => tally.answer(start, start + Duration::from_millis(sample.took_ms), 0),
+            None => tally.answer(start, start + Duration::from_millis(sample.took_ms)),
             Some(kind) => tally.error(kind, 1),
         }
     }

@@ -12,8 +12,10 @@ mod http;
 mod install;
 mod iperf3;
 mod jmeter;
+mod memtier;
 #[cfg(test)]
 mod mutated;
+mod oha;
 mod parameters;
 mod rate;
 mod redis;
@@ -22,6 +24,7 @@ mod tcp_sink;
 mod tool;
 mod units;
 mod wrk;
+mod wrk2;
 
 pub use install::install;
 
@@ -122,6 +125,9 @@ pub fn generators() -> Vec<Box<dyn Generator>> {
         Box::new(rate::Hold),
         Box::new(scenario::Scenarios),
         Box::new(jmeter::Jmeter),
+        Box::new(memtier::Memtier),
+        Box::new(wrk2::Wrk2),
+        Box::new(oha::Oha),
     ]
 }
 

@@ -383,7 +383,7 @@ impl<'a> Engine<'a> {
             Event::Answer(sent, answer) => {
                 self.under_way -= 1;
                 if self.plan.right.contains(&answer.status) {
-                    tally.answer(sent.start, now, answer.body_bytes);
+                    tally.answer(sent.start, now);
                 } else {
                     tally.error(&format!("status {}", answer.status), 1);
                     tally.last = tally.last.max(now);

@@ -27,8 +27,6 @@ pub(crate) struct Tally {
     pub(crate) latency: Histogram<u64>,
     /// How long after its intended start, or after a connection became free if that was later, a request was sent; ns.
     pub(crate) delay: Histogram<u64>,
-    /// Bytes of bodies.
-    pub(crate) body_bytes: u64,
     /// When the last answer came.
     pub(crate) last: Instant,
 }
@@ -51,16 +49,14 @@ impl Tally {
             errors: BTreeMap::new(),
             latency: histogram(),
             delay: histogram(),
-            body_bytes: 0,
             last: begin,
         }
     }
 
     /// A right answer at `now` to a request whose time counts from `start`.
-    pub(crate) fn answer(&mut self, start: Instant, now: Instant, body_bytes: u64) {
+    pub(crate) fn answer(&mut self, start: Instant, now: Instant) {
         let took_ns = nanoseconds(now.saturating_duration_since(start));
         self.answers += 1;
-        self.body_bytes += body_bytes;
         self.last = self.last.max(now);
         self.latency.saturating_record(took_ns);
         let at = now.saturating_duration_since(self.begin).as_nanos() / self.slice.as_nanos();
@@ -88,7 +84,6 @@ impl Tally {
         self.begin = self.begin.min(other.begin);
         self.last = self.last.max(other.last);
         self.answers += other.answers;
-        self.body_bytes += other.body_bytes;
         for (kind, count) in &other.errors {
             self.error(kind, *count);
         }
@@ -138,21 +133,13 @@ impl Tally {
                 max.push((at_s, slice.max_ns as f64 / 1e6));
             }
         }
-        let mut metrics = BTreeMap::new();
-        if self.body_bytes > 0 && !took.is_zero() {
-            let bits = self.body_bytes as f64 * 8.0;
-            metrics.insert(
-                "bandwidth_mbit_s".to_owned(),
-                bits / 1e6 / took.as_secs_f64(),
-            );
-        }
         Row {
             label: BTreeMap::new(),
             answers: self.answers,
             took,
             errors: self.errors,
             latency: Some(self.latency),
-            metrics,
+            metrics: BTreeMap::new(),
             series: BTreeMap::from([
                 ("throughput_per_s".to_owned(), throughput),
                 ("latency_mean_ms".to_owned(), mean),

@@ -295,7 +295,7 @@ impl<'a> User<'a> {
             count.received_bytes += self.client.received_bytes;
             match answer {
                 Ok(answer) => match request.judge(answer.status, self.client.body()) {
-                    None => count.tally.answer(start, now, answer.body_bytes),
+                    None => count.tally.answer(start, now),
                     Some(kind) => count.tally.error(&kind, 1),
                 },
                 Err(Lost::Kind(kind)) => {
