@@ -74,6 +74,7 @@ fn launch(instance: &Instance, mut plan: Plan, args: &RunArgs) -> Result<u8, Fai
         monitor: coracle_vmm::process::ProcessId::current(),
         vmm: None,
         boot_ns: None,
+        boot_laps: Vec::new(),
         exit: None,
         spec: plan.spec,
     };

@@ -68,6 +68,9 @@ pub struct State {
     pub vmm: Option<ProcessId>,
     /// Nanoseconds from the kernel's first instruction to the start of the program.
     pub boot_ns: Option<u64>,
+    /// When each boot step ended, nanoseconds since the kernel's first instruction, in order.
+    #[serde(default)]
+    pub boot_laps: Vec<(String, u64)>,
     /// How it ended.
     pub exit: Option<Exit>,
     /// How it is started.

@@ -408,8 +408,9 @@ impl Watch<'_> {
         self.clients
             .retain_mut(|client| client.tell(&message, is_trace));
         match serde_json::from_slice(line) {
-            Ok(Event::Booted { t_ns, .. }) => {
+            Ok(Event::Booted { t_ns, laps, .. }) => {
                 self.state.boot_ns = Some(t_ns);
+                self.state.boot_laps = laps;
                 // The guest has them; a full disk must not end a guest that runs.
                 self.instance.remove_boot_files();
                 let _ = self.instance.save(self.state);

@@ -405,9 +405,12 @@ impl Instance for Running {
             return counters;
         };
         if let Ok(State {
-            boot_ns: Some(ns), ..
+            boot_ns: Some(ns),
+            boot_laps,
+            ..
         }) = instance.load()
         {
+            counters.extend(phases(&boot_laps));
             counters.insert(
                 "boot.kernel_ms".into(),
                 Duration::from_nanos(ns).as_secs_f64() * 1e3,
@@ -430,6 +433,22 @@ impl Instance for Running {
         }
         counters
     }
+}
+
+/// How long each boot step took, from the times of their ends. A step that had no end yet is left out.
+fn phases(laps: &[(String, u64)]) -> BTreeMap<String, f64> {
+    let mut phases = BTreeMap::new();
+    let mut begin = 0;
+    for (name, end) in laps {
+        if let Some(ns) = end.checked_sub(begin).filter(|_| *end > 0) {
+            phases.insert(
+                format!("boot.{name}_ms"),
+                Duration::from_nanos(ns).as_secs_f64() * 1e3,
+            );
+            begin = *end;
+        }
+    }
+    phases
 }
 
 impl Drop for Running {
@@ -460,7 +479,30 @@ fn flatten(name: &str, value: &serde_json::Value, to: &mut BTreeMap<String, f64>
 
 #[cfg(test)]
 mod tests {
-    use super::files_of;
+    use super::{files_of, phases};
+
+    #[test]
+    fn a_phase_is_the_time_since_the_one_before() {
+        let laps = [
+            ("memory", 2_000_000),
+            ("clock", 2_500_000),
+            ("cpus", 0),
+            ("files", 9_000_000),
+        ];
+        let found = phases(&laps.map(|(name, at)| (name.to_owned(), at)));
+        let wanted = [
+            ("boot.clock_ms", 0.5),
+            ("boot.files_ms", 6.5),
+            ("boot.memory_ms", 2.0),
+        ];
+        assert!(
+            found
+                .iter()
+                .map(|(name, ms)| (name.as_str(), *ms))
+                .eq(wanted),
+            "{found:?}"
+        );
+    }
 
     #[test]
     fn files_are_found_in_both_ways_to_boot() {

@@ -2,6 +2,7 @@
 
 //! A figure by platform: bars from 0 with their intervals, or marks on a logarithmic axis where values lie far apart.
 
+use super::lines::legend;
 use super::svg::{Anchor, Axis, Svg, slot, width};
 use super::words::{self, Unit};
 use crate::statistics::Estimate;
@@ -30,6 +31,8 @@ const STEP: f64 = 20.0;
 const LABEL: f64 = 19.0;
 const GAP: f64 = 10.0;
 const AXIS: f64 = 24.0;
+/// More bundles than this on a logarithmic axis get a line each, with the marks of all platforms on it.
+const MANY: usize = 12;
 /// More single runs than this are left out.
 const DOTS: usize = 24;
 
@@ -61,6 +64,9 @@ pub(super) fn draw(
     let room = wide - name_room - value_room;
     let scaled: Vec<f64> = values.iter().map(|value| unit.of(*value)).collect();
     let axis = Axis::fitting(&scaled, 4);
+    if axis.is_log() && bundles.len() > MANY {
+        return marks(title, description, &unit, &axis, bundles, wide);
+    }
     let x = |value: f64| name_room + axis.at(unit.of(value)) * room;
 
     let mut front = Svg::default();
@@ -128,6 +134,71 @@ pub(super) fn draw(
     ticks(&mut out, &axis, (name_room, room), bottom, &unit);
     out.group("front", &front);
     out.finish((wide, bottom + AXIS), title, description)
+}
+
+/// A line for each bundle with a mark for each platform: many figures that lie far apart.
+fn marks(
+    title: &str,
+    description: &str,
+    unit: &Unit,
+    axis: &Axis,
+    bundles: &[Bundle],
+    wide: f64,
+) -> String {
+    let mut names: Vec<(usize, bool, &str)> = Vec::new();
+    for bar in bundles.iter().flat_map(|bundle| &bundle.bars) {
+        let entry = (slot(&bar.platform), false, bar.platform.as_str());
+        if !names.contains(&entry) {
+            names.push(entry);
+        }
+    }
+    let (legend, head) = legend(&names, wide);
+    let label_room = bundles
+        .iter()
+        .map(|bundle| width(&bundle.label))
+        .fold(0.0, f64::max)
+        .min(wide * 0.45)
+        + 8.0;
+    // The last number of the axis stands half outside.
+    let room = wide - label_room - 24.0;
+    let x = |value: f64| label_room + axis.at(unit.of(value)) * room;
+    let mut front = Svg::default();
+    let mut y = head + 8.0;
+    for bundle in bundles {
+        let middle = y + STEP / 2.0;
+        front.fitted(
+            label_room - 8.0,
+            middle + 4.0,
+            Anchor::End,
+            "soft",
+            &bundle.label,
+            label_room - 6.0,
+        );
+        front.line("grid", (label_room, middle), (label_room + room, middle));
+        for bar in &bundle.bars {
+            let Some(found) = &bar.estimate else { continue };
+            let slot = slot(&bar.platform);
+            front.line(
+                &format!("stroke thin c{slot}"),
+                (x(found.low), middle),
+                (x(found.high), middle),
+            );
+            let about = format!("{}: {}", bar.platform, sentence(found, unit));
+            front.mark(
+                &format!("fill c{slot}"),
+                slot,
+                (x(found.median), middle),
+                4.5,
+                &about,
+            );
+        }
+        y += STEP;
+    }
+    let mut out = Svg::default();
+    ticks(&mut out, axis, (label_room, room), y, unit);
+    out.group("front", &legend);
+    out.group("front", &front);
+    out.finish((wide, y + AXIS), title, description)
 }
 
 fn whisker(out: &mut Svg, (low, high): (f64, f64), y: f64) {

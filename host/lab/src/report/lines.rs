@@ -71,7 +71,15 @@ pub(super) fn draw(plot: &Plot, wide: f64) -> String {
     };
     let x_axis = x_axis(&xs, wide, plot.is_over_time);
 
-    let (legend, head) = legend(&plot.curves, wide);
+    let mut entries: Vec<(usize, bool, &str)> = plot
+        .curves
+        .iter()
+        .map(|curve| (slot(&curve.platform), false, curve.platform.as_str()))
+        .collect();
+    if let Some(curve) = plot.curves.iter().find(|curve| !curve.published.is_empty()) {
+        entries.push((slot(&curve.platform), true, "published"));
+    }
+    let (legend, head) = legend(&entries, wide);
     let left = y_axis
         .ticks
         .iter()
@@ -213,26 +221,21 @@ fn x_numbers(out: &mut Svg, axis: &Axis, (left, right): (f64, f64), (top, bottom
     }
 }
 
-/// Where y equals x, as far as both axes go.
+/// Where y equals x, between the least and the greatest x.
 fn diagonal(xs: &[f64], place: impl Fn(f64, f64) -> (f64, f64)) -> Vec<(f64, f64)> {
-    let most = xs.iter().copied().fold(0.0, f64::max);
+    let least = xs.iter().copied().fold(f64::INFINITY, f64::min).max(0.0);
+    let most = xs.iter().copied().fold(least, f64::max);
     (0..=60)
-        .map(|step| most * f64::from(step) / 60.0)
+        .map(|step| least + (most - least) * f64::from(step) / 60.0)
         .map(|value| place(value, value))
         .collect()
 }
 
-/// Names with their lines, in as many rows as they need; and the height.
-fn legend(curves: &[Curve], wide: f64) -> (Svg, f64) {
+/// Names with their lines and marks, in as many rows as they need; and the height. An entry is a slot, whether its mark is
+/// hollow, and a name.
+pub(super) fn legend(entries: &[(usize, bool, &str)], wide: f64) -> (Svg, f64) {
     let mut out = Svg::default();
     let (mut x, mut y) = (0.0, TEXT);
-    let mut entries: Vec<(usize, bool, &str)> = curves
-        .iter()
-        .map(|curve| (slot(&curve.platform), false, curve.platform.as_str()))
-        .collect();
-    if let Some(curve) = curves.iter().find(|curve| !curve.published.is_empty()) {
-        entries.push((slot(&curve.platform), true, "published"));
-    }
     for (slot, hollow, name) in entries {
         let room = 30.0 + width(name) + 14.0;
         if x > 0.0 && x + room > wide {
@@ -246,10 +249,10 @@ fn legend(curves: &[Curve], wide: f64) -> (Svg, f64) {
                 (x + 24.0, y - 4.0),
             );
         }
-        let class = if hollow { "hollow" } else { "fill" };
+        let class = if *hollow { "hollow" } else { "fill" };
         out.mark(
             &format!("{class} c{slot}"),
-            slot,
+            *slot,
             (x + 12.0, y - 4.0),
             3.6,
             name,

@@ -289,7 +289,13 @@ impl<'a> Model<'a> {
             )
         };
         groups.sort_by_key(|group| std::cmp::Reverse(judged(group)));
-        let keys = self.ordered_keys();
+        let mut keys = self.ordered_keys();
+        // A size on disk does not hang on the processors: once for each service is enough.
+        let mut sized = BTreeSet::new();
+        keys.retain(|key| {
+            !Model::is_exact(&key.metric)
+                || sized.insert((key.service.clone(), key.point.clone(), key.metric.clone()))
+        });
         for group in &mut groups {
             group.rows = keys
                 .iter()
@@ -488,11 +494,11 @@ pub(super) fn is_main(model: &Model<'_>, row: &Row) -> bool {
 pub(super) fn is_main_key(model: &Model<'_>, key: &Key) -> bool {
     const USUAL: [&str; 11] = [
         "first_answer_s",
+        "smallest_memory_bytes",
         "throughput_per_s",
         "bandwidth_mbit_s",
         "latency_p50_ms",
         "latency_p99_ms",
-        "memory_resident_bytes",
         "image_bytes",
         "cpu_us_per_request",
         "sustained_per_s",
@@ -505,6 +511,8 @@ pub(super) fn is_main_key(model: &Model<'_>, key: &Key) -> bool {
         .iter()
         .flat_map(|experiment| &experiment.verdicts);
     USUAL.contains(&metric)
+        // Memory is asked for once, in the idle service; under load it is context.
+        || (metric == "memory_resident_bytes" && key.workload == "start")
         || (crate::metric::find(metric).is_none() && !metric.starts_with("boot_"))
         || verdicts.any(|verdict| verdict.metric == metric && verdict.workload == key.workload)
 }

@@ -12,9 +12,13 @@ use super::words;
 /// Figures of phases begin with this and end in `_ms`.
 const PREFIX: &str = "boot_";
 /// Phases in the order in which they happen; others come after these.
-const ORDER: [&str; 10] = [
-    "vmm", "memory", "clock", "bundle", "devices", "network", "files", "cpus", "program", "answer",
+const ORDER: [&str; 8] = [
+    "memory", "clock", "bundle", "devices", "network", "files", "cpus", "program",
 ];
+/// All of them together.
+const WHOLE: &str = "kernel";
+/// What the guest cannot see: from the command to the kernel, and from the program's start to the answer.
+const OUTSIDE: &str = "VMM and program";
 
 struct Stack {
     label: String,
@@ -28,8 +32,8 @@ pub(super) fn draw(out: &mut String, model: &Model<'_>, group: &Group) {
     if stacks.is_empty() {
         return;
     }
-    let title = "Phases of the start, as the guest reports them";
-    let note = "medians, in order, one after the other; point at a piece for its time";
+    let title = "Start to first answer, by phase";
+    let note = "medians; the kernel's phases as the guest reports them, in order, and the rest as seen from outside";
     figure(out, title, note, &plot(title, note, &stacks));
 }
 
@@ -67,16 +71,29 @@ fn collect(model: &Model<'_>, group: &Group) -> Vec<Stack> {
             }
         }
     }
-    let mut stacks: Vec<Stack> = stacks.into_iter().map(|(_, stack)| stack).collect();
-    for stack in &mut stacks {
+    let mut out = Vec::new();
+    for (key, mut stack) in stacks {
+        let parts = stack.phases.iter().any(|(name, _)| name != WHOLE);
+        stack.phases.retain(|(name, _)| !parts || name != WHOLE);
         stack.phases.sort_by_key(|(name, _)| {
             ORDER
                 .iter()
                 .position(|known| known == name)
                 .unwrap_or(ORDER.len())
         });
+        let inside: f64 = stack.phases.iter().map(|(_, ms)| ms).sum();
+        let answer = Key {
+            metric: "first_answer_s".to_owned(),
+            ..key
+        };
+        if let Some(answer) = model.estimate(&answer, &stack.platform) {
+            stack
+                .phases
+                .push((OUTSIDE.to_owned(), (answer.median * 1e3 - inside).max(0.0)));
+        }
+        out.push(stack);
     }
-    stacks
+    out
 }
 
 fn plot(title: &str, note: &str, stacks: &[Stack]) -> String {

@@ -2,9 +2,10 @@
 
 //! The answers of a result: a sentence for each statement the experiment wants decided.
 
-use super::model::{Finding, Key, Model, SHARE};
+use super::model::{Finding, Key, Model, Row, SHARE, is_main};
 use super::words;
 use crate::experiment::Verdict;
+use crate::metric::Better;
 use crate::statistics::{Estimate, Ratio};
 
 /// A statement, decided as far as the samples allow.
@@ -35,7 +36,62 @@ pub(super) fn answers(model: &Model<'_>) -> Vec<Answer> {
         .experiment
         .iter()
         .flat_map(|experiment| &experiment.verdicts);
-    verdicts.map(|verdict| answer(model, verdict)).collect()
+    let answers: Vec<Answer> = verdicts.map(|verdict| answer(model, verdict)).collect();
+    if answers.is_empty() {
+        overall(model)
+    } else {
+        answers
+    }
+}
+
+/// Where the experiment wants nothing decided: how the platforms of each substrate stand to their first one.
+fn overall(model: &Model<'_>) -> Vec<Answer> {
+    let mut out = Vec::new();
+    for group in &model.groups {
+        let Some(baseline) = group.baseline() else {
+            continue;
+        };
+        for platform in group.platforms.iter().skip(1) {
+            let rows: Vec<&Row> = group
+                .rows
+                .iter()
+                .filter(|row| {
+                    is_main(model, row) && words::better(&row.key.metric) != Better::Neither
+                })
+                .filter(|row| {
+                    [platform.as_str(), baseline]
+                        .iter()
+                        .all(|name| model.rounds(&row.key, name).is_some())
+                })
+                .collect();
+            let units = rows.iter().map(|row| words::unit_of(&row.key.metric));
+            let one_kind = units.collect::<std::collections::BTreeSet<_>>().len() == 1;
+            let points: Vec<Decided> = rows
+                .iter()
+                .map(|row| {
+                    let mut decided = decide(model, platform, baseline, &row.key);
+                    let what = lower(&words::title(&row.key.metric));
+                    decided.place = match decided.place.as_str() {
+                        "" => what,
+                        place => format!("{what}, {place}"),
+                    };
+                    decided
+                })
+                .collect();
+            if !points.is_empty() {
+                out.push(Answer {
+                    claim: None,
+                    summary: summary(
+                        &format!("{platform} against {baseline}, {} figures", points.len()),
+                        &points,
+                        one_kind,
+                    ),
+                    points,
+                });
+            }
+        }
+    }
+    out
 }
 
 fn answer(model: &Model<'_>, verdict: &Verdict) -> Answer {
@@ -58,7 +114,7 @@ fn answer(model: &Model<'_>, verdict: &Verdict) -> Answer {
                 .into_iter()
                 .any(|platform| model.rounds(key, platform).is_some())
         })
-        .map(|key| decide(model, verdict, key))
+        .map(|key| decide(model, &verdict.platform, &verdict.against, key))
         .collect();
     if points.is_empty() {
         points.push(Decided {
@@ -75,13 +131,22 @@ fn answer(model: &Model<'_>, verdict: &Verdict) -> Answer {
     }
     Answer {
         claim: verdict.claim.clone(),
-        summary: summary(verdict, &points),
+        summary: summary(
+            &format!(
+                "{} of {} against {}, at {} points",
+                words::title(&verdict.metric),
+                verdict.platform,
+                verdict.against,
+                points.len()
+            ),
+            &points,
+            true,
+        ),
         points,
     }
 }
 
-fn decide(model: &Model<'_>, verdict: &Verdict, key: &Key) -> Decided {
-    let (of, by) = (verdict.platform.as_str(), verdict.against.as_str());
+fn decide(model: &Model<'_>, of: &str, by: &str, key: &Key) -> Decided {
     let place = place(model, key);
     let undecided = |why: String| Decided {
         sentence: format!("{}: {why}.", with_place(&words::title(&key.metric), &place)),
@@ -109,11 +174,12 @@ fn decide(model: &Model<'_>, verdict: &Verdict, key: &Key) -> Decided {
     let Some(ratio) = model.ratio(key, of, by) else {
         return match (exact, model.estimate(key, of), model.estimate(key, by)) {
             (true, Some(of_size), Some(by_size)) if by_size.median > 0.0 => {
-                sized(key, verdict, place, &of_size, &by_size)
+                sized(key, (of, by), place, &of_size, &by_size)
             }
-            _ => undecided(format!(
-                "no ratio, {of} or {by} has a single run or a median of 0"
-            )),
+            (_, Some(of_found), Some(by_found)) => {
+                undecided(without_ratio((of, &of_found), (by, &by_found), &key.metric))
+            }
+            _ => undecided("no ratio".to_owned()),
         };
     };
     let finding = if exact {
@@ -138,16 +204,36 @@ fn decide(model: &Model<'_>, verdict: &Verdict, key: &Key) -> Decided {
     }
 }
 
+/// Two figures that cannot be divided, and why.
+fn without_ratio(
+    (of, of_found): (&str, &Estimate),
+    (by, by_found): (&str, &Estimate),
+    metric: &str,
+) -> String {
+    let unit = words::unit(metric, of_found.median.max(by_found.median));
+    let why = if of_found.samples.min(by_found.samples) < 2 {
+        "no ratio of single runs"
+    } else {
+        "no ratio to 0"
+    };
+    format!(
+        "{of} {}, {by} {}; {why}",
+        unit.value(of_found.median),
+        unit.value(by_found.median)
+    )
+}
+
 /// Sizes do not differ from run to run, so one is enough.
-fn sized(key: &Key, verdict: &Verdict, place: String, of: &Estimate, by: &Estimate) -> Decided {
-    let ratio = of.median / by.median;
+fn sized(
+    key: &Key,
+    (of, by): (&str, &str),
+    place: String,
+    of_size: &Estimate,
+    by_size: &Estimate,
+) -> Decided {
+    let ratio = of_size.median / by_size.median;
     let finding = Finding::of_exact(&key.metric, ratio);
-    let words = claim(
-        &key.metric,
-        &verdict.platform,
-        &verdict.against,
-        &words::times(ratio),
-    );
+    let words = claim(&key.metric, of, by, &words::times(ratio));
     Decided {
         sentence: format!("{}: {}.", with_place(&words, &place), finding.word()),
         finding: Some(finding),
@@ -215,8 +301,9 @@ pub(super) fn place(model: &Model<'_>, key: &Key) -> String {
     parts.join(", ")
 }
 
-/// Many points in one sentence: how many fell which way, and the range of the ratios.
-fn summary(verdict: &Verdict, points: &[Decided]) -> Option<String> {
+/// Many points in one sentence that begins with `what`: how many fell which way, and the range of the
+/// ratios, where they are of one kind.
+fn summary(what: &str, points: &[Decided], has_range: bool) -> Option<String> {
     if points.len() < 2 {
         return None;
     }
@@ -249,7 +336,7 @@ fn summary(verdict: &Verdict, points: &[Decided]) -> Option<String> {
     };
     let known = || points.iter().filter(|point| point.ratio.is_some());
     let range = match (known().min_by(by_ratio), known().max_by(by_ratio)) {
-        (Some(least), Some(most)) if least != most => format!(
+        (Some(least), Some(most)) if has_range && least != most => format!(
             "; from {} ({}) to {} times ({})",
             words::times(least.ratio?.ratio),
             least.place,
@@ -258,12 +345,5 @@ fn summary(verdict: &Verdict, points: &[Decided]) -> Option<String> {
         ),
         _ => String::new(),
     };
-    Some(format!(
-        "{} of {} against {}, at {} points: {}{range}.",
-        words::title(&verdict.metric),
-        verdict.platform,
-        verdict.against,
-        points.len(),
-        counts.join(", ")
-    ))
+    Some(format!("{what}: {}{range}.", counts.join(", ")))
 }

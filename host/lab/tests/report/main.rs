@@ -113,7 +113,7 @@ fn each_kind_of_workload_is_drawn() {
         "offered requests a second",
         ">instances<",
         "Throughput over time: long",
-        "Phases of the start",
+        "Start to first answer, by phase",
         "test LRANGE_600",
         "at 14 points",
         "href=\"#endurance\"",
@@ -189,7 +189,7 @@ fn few_rounds_decide_nothing() {
     let page = read(&folder, "report.html");
     check_page(&page);
     assert!(
-        page.contains("has a single run"),
+        page.contains("no ratio of single runs"),
         "no ratio of two single runs"
     );
 }
