@@ -27,6 +27,8 @@ type Result<T> = std::result::Result<T, ImageError>;
 const FORMAT: u32 = 1;
 /// Longer than a tick of the clock that the host's file systems use.
 const TICK: Duration = Duration::from_millis(20);
+/// How often a folder is looked at until it comes to rest.
+const LOOKS: u32 = 10;
 /// How often a folder may change while it is read before that is an error.
 const TRIES: u32 = 3;
 /// Most bytes of a folder that goes into the boot bundle: packing so much at each start is quicker than a disk.
@@ -46,7 +48,9 @@ pub fn root(path: &Path, cache: &Path) -> Result<Option<PathBuf>> {
     let real = path.canonicalize().map_err(&reading)?;
     let name = Digest::of(real.as_os_str().as_bytes()).short().to_owned();
     for _ in 0..TRIES {
-        let seen = settled(&real).map_err(&reading)?;
+        let Some(seen) = settled(&mut || look(&real)).map_err(&reading)? else {
+            break;
+        };
         if seen.is_plain && seen.bytes <= SMALL {
             return Ok(None);
         }
@@ -89,17 +93,19 @@ fn is_known(root: &Path) -> bool {
             .is_ok()
 }
 
-/// Looks at a folder whose last change is so long ago that the next one has a later time.
-fn settled(path: &Path) -> io::Result<Seen> {
-    loop {
-        let seen = look(path)?;
+/// Looks at a folder whose last change is so long ago that the next one has a later time. `None`: it does not come to
+/// rest.
+fn settled(look: &mut dyn FnMut() -> io::Result<Seen>) -> io::Result<Option<Seen>> {
+    for _ in 0..LOOKS {
+        let seen = look()?;
         let age = SystemTime::now().duration_since(seen.changed);
         match age.ok().and_then(|age| TICK.checked_sub(age)) {
             Some(rest) if !rest.is_zero() => std::thread::sleep(rest),
             // Times in the future tell nothing.
-            _ => return Ok(seen),
+            _ => return Ok(Some(seen)),
         }
     }
+    Ok(None)
 }
 
 /// What a look at a folder tells.
@@ -240,6 +246,25 @@ mod tests {
             seen.push(now);
         }
         assert_eq!(roots(&cache), seen.len(), "those of this minute stay");
+    }
+
+    #[test]
+    fn what_never_comes_to_rest_is_given_up() {
+        let seen = |changed| Seen {
+            stamp: Digest::of(b""),
+            changed,
+            bytes: 0,
+            is_plain: true,
+        };
+        let mut looks = 0;
+        let restless = settled(&mut || {
+            looks += 1;
+            Ok(seen(SystemTime::now()))
+        });
+        assert!(restless.unwrap().is_none());
+        assert_eq!(looks, LOOKS);
+        let ahead = SystemTime::now() + Duration::from_secs(1000);
+        assert!(settled(&mut || Ok(seen(ahead))).unwrap().is_some());
     }
 
     #[test]
