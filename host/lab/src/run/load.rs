@@ -222,10 +222,10 @@ fn figures(sample: &Sample, row: &Row) -> String {
             parts.push(format!("{value:.2} {unit}"));
         }
     };
-    if sample.metrics.contains_key("bandwidth_mbit_s") {
-        add("bandwidth_mbit_s", "Mbit/s");
-    } else {
+    if sample.metrics.contains_key("throughput_per_s") {
         add("throughput_per_s", "answers/s");
+    } else {
+        add("bandwidth_mbit_s", "Mbit/s");
     }
     add("latency_p50_ms", "ms p50");
     add("latency_p99_ms", "ms p99");
