@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"coracle/edge/internal/servicetest"
+
 	"github.com/miekg/dns"
 )
 
@@ -157,25 +159,9 @@ func TestWrongZonesAreRefused(t *testing.T) {
 // serve starts a server and answers its address.
 func serve(t *testing.T, answers *handler) string {
 	t.Helper()
-	stop, cancel := context.WithCancel(context.Background())
-	address, done := make(chan string, 1), make(chan error, 1)
-	go func() {
-		done <- run(stop, "127.0.0.1:0", answers, func(at net.Addr) { address <- at.String() })
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("shutdown: %v", err)
-		}
+	return servicetest.Start(t, func(stop context.Context, ready func(net.Addr)) error {
+		return run(stop, "127.0.0.1:0", answers, ready)
 	})
-	select {
-	case at := <-address:
-		return at
-	case err := <-done:
-		done <- nil
-		t.Fatal(err)
-		return ""
-	}
 }
 
 func TestServesUDPAndTCP(t *testing.T) {

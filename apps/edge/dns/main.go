@@ -13,9 +13,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"coracle/edge/internal/service"
 
 	"github.com/miekg/dns"
 	"golang.org/x/net/netutil"
@@ -29,8 +29,6 @@ const (
 	// idleTimeout and ioTimeout bound how long a TCP connection may be silent, or slow.
 	idleTimeout = 10 * time.Second
 	ioTimeout   = 2 * time.Second
-	// shutdownGrace bounds how long answers under way may take after SIGTERM.
-	shutdownGrace = 5 * time.Second
 )
 
 func main() {
@@ -41,22 +39,17 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	slog.SetDefault(logger)
-	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer cancel()
-	zone, err := readZone(flag.Arg(0))
-	if err == nil {
+	service.Main("dns", func(stop context.Context) error {
+		zone, err := readZone(flag.Arg(0))
+		if err != nil {
+			return err
+		}
 		answers := &handler{zone: zone}
 		if *logQueries {
-			answers.queries = logger
+			answers.queries = slog.Default()
 		}
-		err = run(stop, *listen, answers, nil)
-	}
-	if err != nil {
-		slog.Error("dns", "error", err)
-		os.Exit(1)
-	}
+		return run(stop, *listen, answers, nil)
+	})
 }
 
 // run serves on address until stop is done. It calls ready, if given, with the address it listens on.
@@ -99,7 +92,7 @@ func run(stop context.Context, address string, answers *handler, ready func(net.
 		return err
 	case <-stop.Done():
 	}
-	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	grace, cancel := context.WithTimeout(context.Background(), service.ShutdownGrace)
 	defer cancel()
 	return errors.Join(servers[0].ShutdownContext(grace), servers[1].ShutdownContext(grace))
 }

@@ -14,9 +14,9 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"coracle/edge/internal/service"
 )
 
 const (
@@ -26,8 +26,6 @@ const (
 	idleTimeout   = 2 * time.Minute
 	// maxHeaderBytes bounds a request's headers.
 	maxHeaderBytes = 16 << 10
-	// shutdownGrace bounds how long answers under way may take after SIGTERM.
-	shutdownGrace = 5 * time.Second
 )
 
 func main() {
@@ -37,13 +35,9 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
-	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer cancel()
-	if err := run(stop, *listen, flag.Arg(0), nil); err != nil {
-		slog.Error("web", "error", err)
-		os.Exit(1)
-	}
+	service.Main("web", func(stop context.Context) error {
+		return run(stop, *listen, flag.Arg(0), nil)
+	})
 }
 
 // run serves the folder on address until stop is done. It calls ready, if given, with the address it listens on.
@@ -74,7 +68,7 @@ func run(stop context.Context, address, folder string, ready func(net.Addr)) err
 		return err
 	case <-stop.Done():
 	}
-	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	grace, cancel := context.WithTimeout(context.Background(), service.ShutdownGrace)
 	defer cancel()
 	if err := server.Shutdown(grace); err != nil {
 		return err

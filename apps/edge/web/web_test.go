@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"coracle/edge/internal/servicetest"
 )
 
 var testFiles = fstest.MapFS{
@@ -65,25 +67,9 @@ func TestAnswers(t *testing.T) {
 // start serves a folder and answers its address.
 func start(t *testing.T, folder string) string {
 	t.Helper()
-	stop, cancel := context.WithCancel(context.Background())
-	address, done := make(chan string, 1), make(chan error, 1)
-	go func() {
-		done <- run(stop, "127.0.0.1:0", folder, func(at net.Addr) { address <- at.String() })
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("shutdown: %v", err)
-		}
+	return servicetest.Start(t, func(stop context.Context, ready func(net.Addr)) error {
+		return run(stop, "127.0.0.1:0", folder, ready)
 	})
-	select {
-	case at := <-address:
-		return at
-	case err := <-done:
-		done <- nil
-		t.Fatal(err)
-		return ""
-	}
 }
 
 func TestServesThePageAgainAndAgainOnOneConnection(t *testing.T) {
