@@ -12,11 +12,7 @@ use super::units::{parse_int, parse_number, seconds};
 use super::{Generator, Job, Outcome, Point, Row};
 use crate::{Error, Result};
 
-const TOOL: Tool = Tool {
-    program: "ab",
-    package: Some("apache2-utils"),
-    otherwise: "",
-};
+const TOOL: Tool = Tool::packaged("ab", "apache2-utils");
 
 /// ab.
 #[derive(Debug)]
@@ -76,6 +72,10 @@ impl Generator for Ab {
     fn method(&self) -> &'static str {
         "closed loop, HTTP/1.0: each connection waits for the answer before it asks again; without keep_alive every request \
          makes its own connection, which is part of its time"
+    }
+
+    fn package(&self) -> Option<&'static str> {
+        TOOL.package
     }
 
     fn find(&self) -> Result<String> {

@@ -12,11 +12,7 @@ use super::units::{parse_int, parse_number, seconds};
 use super::{Generator, Job, Outcome, Point, Row};
 use crate::{Error, Result};
 
-const TOOL: Tool = Tool {
-    program: "dnsperf",
-    package: Some("dnsperf"),
-    otherwise: "",
-};
+const TOOL: Tool = Tool::packaged("dnsperf", "dnsperf");
 
 /// dnsperf.
 #[derive(Debug)]
@@ -78,6 +74,10 @@ impl Generator for Dnsperf {
     fn method(&self) -> &'static str {
         "at most the given rate (without one: as fast as answers come), and a bounded number of queries under way; a query's \
          time counts from its sending; any answer but SERVFAIL, REFUSED, FORMERR and NOTIMP is right"
+    }
+
+    fn package(&self) -> Option<&'static str> {
+        TOOL.package
     }
 
     fn find(&self) -> Result<String> {

@@ -9,27 +9,13 @@ use std::time::Duration;
 use super::tool;
 use crate::{Error, Result};
 
-/// Which package has the program of which generator.
-const PACKAGES: &[(&str, &str)] = &[
-    ("wrk", "wrk"),
-    ("redis-benchmark", "redis-tools"),
-    ("ab", "apache2-utils"),
-    ("dnsperf", "dnsperf"),
-    ("iperf3", "iperf3"),
-    ("memtier", "memtier-benchmark"),
-];
-
 /// Installs what the generator `name` needs, with `apt-get`. Needs root, and a package of that name.
 pub fn install(name: &str, cancel: &AtomicBool) -> Result<()> {
-    let package = PACKAGES
-        .iter()
-        .find(|(generator, _)| *generator == name)
-        .map(|(_, package)| *package)
-        .ok_or_else(|| {
-            Error::Host(format!(
-                "{name} is not in Debian's packages; install it by hand"
-            ))
-        })?;
+    let package = super::generator(name)?.package().ok_or_else(|| {
+        Error::Host(format!(
+            "{name} is not in Debian's packages; install it by hand"
+        ))
+    })?;
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::Host(format!(
             "only root can install {name}: `sudo apt-get install {package}`"

@@ -14,11 +14,7 @@ use super::units::seconds;
 use super::{Generator, Job, Outcome, Point, Row};
 use crate::{Error, Result};
 
-const TOOL: Tool = Tool {
-    program: "iperf3",
-    package: Some("iperf3"),
-    otherwise: "",
-};
+const TOOL: Tool = Tool::packaged("iperf3", "iperf3");
 
 /// iperf3.
 #[derive(Debug)]
@@ -63,6 +59,10 @@ impl Generator for Iperf3 {
 
     fn method(&self) -> &'static str {
         "one test of iperf3; bits of payload at the receiver, by the receiver's clock"
+    }
+
+    fn package(&self) -> Option<&'static str> {
+        TOOL.package
     }
 
     fn find(&self) -> Result<String> {

@@ -97,6 +97,10 @@ impl Generator for Memtier {
         "closed loop over kept connections; sets and gets in the given ratio"
     }
 
+    fn package(&self) -> Option<&'static str> {
+        TOOL.package
+    }
+
     fn find(&self) -> Result<String> {
         let text = TOOL.about("--version")?;
         let version = text

@@ -46,6 +46,11 @@ pub trait Generator {
     /// How it offers load and what its response times are, in a line for the report's method section.
     fn method(&self) -> &'static str;
 
+    /// The Debian package of its tool, if there is one.
+    fn package(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Finds the tool, or says how to install it; answers its version. Tools that are too old are an error.
     fn find(&self) -> Result<String>;
 

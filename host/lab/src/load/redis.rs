@@ -12,11 +12,7 @@ use super::units::{parse_number, seconds};
 use super::{Generator, Job, Outcome, Point, Row};
 use crate::{Error, Result};
 
-const TOOL: Tool = Tool {
-    program: "redis-benchmark",
-    package: Some("redis-tools"),
-    otherwise: "",
-};
+const TOOL: Tool = Tool::packaged("redis-benchmark", "redis-tools");
 
 /// redis-benchmark.
 #[derive(Debug)]
@@ -102,6 +98,10 @@ impl Generator for RedisBenchmark {
 
     fn method(&self) -> &'static str {
         "closed loop; with a pipeline the response time is that of the whole pipeline"
+    }
+
+    fn package(&self) -> Option<&'static str> {
+        TOOL.package
     }
 
     fn find(&self) -> Result<String> {

@@ -34,6 +34,15 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
+    /// A program of a Debian package.
+    pub(crate) const fn packaged(program: &'static str, package: &'static str) -> Tool {
+        Tool {
+            program,
+            package: Some(package),
+            otherwise: "",
+        }
+    }
+
     /// Its file, from PATH.
     pub(crate) fn path(&self) -> Result<PathBuf> {
         on_path(self.program).ok_or_else(|| {

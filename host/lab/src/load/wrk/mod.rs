@@ -20,11 +20,7 @@ use crate::{Error, Result};
 /// The script that prints the counts.
 pub(super) const SCRIPT: &str = include_str!("done.lua");
 
-const TOOL: Tool = Tool {
-    program: "wrk",
-    package: Some("wrk"),
-    otherwise: "",
-};
+const TOOL: Tool = Tool::packaged("wrk", "wrk");
 
 /// wrk.
 #[derive(Debug)]
@@ -70,6 +66,10 @@ impl Generator for Wrk {
     fn method(&self) -> &'static str {
         "closed loop: each connection waits for the answer before it asks again, so a stall is seen by few requests; \
          wrk adds made-up counts for answers slower than twice the mean interval"
+    }
+
+    fn package(&self) -> Option<&'static str> {
+        TOOL.package
     }
 
     fn find(&self) -> Result<String> {
