@@ -2,6 +2,7 @@
 
 //! Density: instances are added until memory or latency breaks.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Runner;
@@ -9,6 +10,7 @@ use super::host;
 use super::plan::{Planned, Task};
 use super::session::{Live, place, sample};
 use crate::experiment::parameters::Density;
+use crate::meter;
 use crate::record::Sample;
 use crate::{Error, Result};
 
@@ -44,6 +46,7 @@ impl Runner<'_> {
             .copied()
             .unwrap_or(0.0);
         let mut sample = seen.sample;
+        sample.metrics.extend(memory_of_each(&lives));
         sample.partial = matches!(result, Err(Error::Interrupted));
         if count > 0.0 {
             self.say(planned, Some(task), &format!("{count} instances"));
@@ -111,11 +114,14 @@ impl Seen {
     fn add(&mut self, count: u32, used: f64, slowest: Duration) {
         let at = self.began.elapsed().as_secs_f64();
         let each = (used - self.before) / f64::from(count);
-        let figures = [
+        let mut figures = vec![
             ("running_instances", f64::from(count)),
-            ("host_memory_per_instance_bytes", each),
             ("slowest_answer_ms", slowest.as_secs_f64() * 1e3),
         ];
+        // What else goes on on the host is in it too, and may give back more than the first instances take.
+        if each > 0.0 {
+            figures.push(("host_memory_per_instance_bytes", each));
+        }
         for (name, value) in figures {
             self.sample.metrics.insert(name.to_owned(), value);
             self.sample
@@ -125,6 +131,20 @@ impl Seen {
                 .push((at, value));
         }
     }
+}
+
+/// The memory of one instance, as the mean of all while all run.
+fn memory_of_each(lives: &[Live]) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, (f64, u32)> = BTreeMap::new();
+    for live in lives {
+        for (name, value) in meter::memory(&live.instance.processes()) {
+            let (sum, count) = sums.entry(name).or_default();
+            *sum += value;
+            *count += 1;
+        }
+    }
+    let mean = |(name, (sum, count)): (String, (f64, u32))| (name, sum / f64::from(count));
+    sums.into_iter().map(mean).collect()
 }
 
 /// Asks all instances; the longest time one took.

@@ -16,6 +16,8 @@ use crate::record::Sample;
 
 /// The figure of the sample that closes a storm.
 pub(super) const CLOSES: &str = "restarts";
+/// How long it may take to kill an instance.
+const KILL_LIMIT: Duration = Duration::from_secs(60);
 /// So many restarts that fail one after the other end it.
 const FAILURES_MAX: u32 = 5;
 
@@ -51,11 +53,18 @@ impl Runner<'_> {
                 ..
             }) = lives[chosen].take()
             {
-                let ended = self.watch.phase("kill", Duration::from_secs(60), &[], |_| {
-                    instance.stop(Duration::ZERO)
-                });
+                let ended = self
+                    .watch
+                    .phase("kill", KILL_LIMIT, &[], |_| instance.stop(Duration::ZERO));
                 drop(attachment);
-                ended?;
+                match ended {
+                    // It is gone all the same: what is left of it went with it.
+                    Err(error) if !error.ends_run() => {
+                        self.progress
+                            .say(&format!("an instance did not end in order: {error}"));
+                    }
+                    ended => drop(ended?),
+                }
             }
             match self.another(id, planned, storm, u32::MAX) {
                 Ok(live) => {

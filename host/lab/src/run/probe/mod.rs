@@ -74,6 +74,10 @@ impl Question {
         let mut looked = Instant::now();
         loop {
             let reason = match self.ask(SILENCE) {
+                // The network namespace of a container answers to a ping before there is a container in it.
+                Ok(_) if self.ready == Ready::Ping && instance.processes().payload.is_empty() => {
+                    "its process is not there yet".to_owned()
+                }
                 Ok(_) => return Ok(Instant::now()),
                 Err(reason) => reason,
             };
