@@ -47,6 +47,7 @@ struct Shared {
 /// A share of the host's files.
 pub struct NinepFs {
     source: String,
+    shared: Arc<Shared>,
     root: Arc<Node>,
     /// For questions about the whole.
     fid: Fid,
@@ -67,7 +68,12 @@ impl NinepFs {
         let (root, _) = fid.walk(None)?;
         let attributes = root.attributes()?;
         let root = Node::of(&shared, root, attributes.qid, None)?;
-        Ok(Arc::new(Self { source, root, fid }))
+        Ok(Arc::new(Self {
+            source,
+            shared,
+            root,
+            fid,
+        }))
     }
 
     /// The only file of a share of one file, to be mounted on a file. `ENOENT` if it is not there.
@@ -77,6 +83,14 @@ impl NinepFs {
             fs: self.clone(),
             root,
         }))
+    }
+}
+
+impl Drop for NinepFs {
+    /// The names of sockets refer to what all have in common, which refers to them.
+    fn drop(&mut self) {
+        let sockets = core::mem::take(&mut *self.shared.sockets.lock());
+        drop(sockets);
     }
 }
 
