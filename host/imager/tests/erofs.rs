@@ -114,11 +114,61 @@ fn fsck_finds_nothing_and_linux_reads_the_same() {
             assert!(read == content, "{name}");
         }
     }
+    // A folder has the same again, but for extended attributes.
+    let copy = dir.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    coracle_imager::erofs::extract(&reader, &copy).unwrap();
+    let (mut expected, mut found) = (listing(&root), listing(&copy));
+    for entry in expected.values_mut().chain(found.values_mut()) {
+        entry.xattrs.clear();
+    }
+    same(&expected, &found);
     let through = reader.find("/many/../empty/to-link").unwrap().unwrap();
     assert_eq!(through.size, 4097);
     assert_eq!(reader.read(&through, 4090, 100).unwrap().len(), 7);
     assert!(reader.find("/size-1/x").unwrap().is_none());
     assert!(reader.find("/long-link").unwrap().is_none());
+}
+
+/// A damaged image is refused or gives other files, but nothing outside of the folder, and it ends.
+#[test]
+fn damaged_images_are_extracted_into_their_folder_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("root");
+    fs::create_dir_all(source.join("a/b")).unwrap();
+    fs::write(source.join("a/file"), "content").unwrap();
+    fs::write(source.join("a/b/large"), vec![0; 9000]).unwrap();
+    symlink("file", source.join("a/link")).unwrap();
+    let path = dir.path().join("image.erofs");
+    let good = image(&source, &path);
+    let place = dir.path().join("place");
+    let mut refused = 0;
+    for at in (1024..good.len()).filter(|at| good[*at] != 0 || at % 127 == 0) {
+        for value in [good[at] ^ 0x81, b'/'] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            fs::write(&path, &bytes).unwrap();
+            fs::create_dir_all(place.join("inside")).unwrap();
+            let Ok(reader) = Reader::new(File::open(&path).unwrap()) else {
+                refused += 1;
+                continue;
+            };
+            let result = coracle_imager::erofs::extract(&reader, &place.join("inside"));
+            refused += usize::from(result.is_err());
+            assert_eq!(
+                fs::read_dir(&place).unwrap().count(),
+                1,
+                "byte {at} = {value}"
+            );
+            fs::remove_dir_all(&place).unwrap();
+        }
+    }
+    assert!(refused > 50, "{refused}");
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        2,
+        "the root and the image"
+    );
 }
 
 #[test]

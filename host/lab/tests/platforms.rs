@@ -422,6 +422,49 @@ fn the_unikernel_works() {
     works("unikernel");
 }
 
+/// What those without root get: VMs on their VMM's own network, a port of the host passed on. Of the others the network says
+/// what to do.
+#[test]
+#[ignore = "boots guests: cargo xtask test lab"]
+fn virtual_machines_work_without_a_bridge() {
+    let _one = ONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut bench = Bench::new();
+    bench.network = Network::user_mode();
+    let refused = bench
+        .network
+        .attach(Wanted::Namespace, Some(PORT))
+        .err()
+        .unwrap();
+    assert!(refused.to_string().contains("root"), "{refused}");
+    let service = service(&["8080"]);
+    for name in ["linux-vm", "unikernel"] {
+        let mut platform = platform::find(name, Path::new("/")).unwrap();
+        platform.prepare(&service, &bench.image).unwrap();
+        let attachment = bench.network.attach(platform.wanted(), Some(PORT)).unwrap();
+        let mut instance = platform
+            .start(&Order {
+                service: &service,
+                vcpus: 2,
+                memory_bytes: MEMORY,
+                pin: None,
+                link: attachment.link(),
+                name: "user",
+                folder: bench.instance_folder(),
+            })
+            .unwrap();
+        let target = attachment.link().reach(PORT);
+        assert!(target.ip().is_loopback());
+        first_answer(instance.as_mut(), target);
+        assert_eq!(
+            instance.stop(LIMIT).unwrap().unwrap().code,
+            Some(3),
+            "{name}"
+        );
+    }
+}
+
 /// Any guest by a description: here the Linux VM's kernel and initial file system, called as if they were another's.
 #[test]
 #[ignore = "boots guests: cargo xtask test lab"]

@@ -4,14 +4,15 @@
 //!
 //! Kept are contents, links of both kinds, modes, times, and for root owners and device files. Extended attributes are not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, makedev, mknodat};
 
 use super::{
     Found, ReadError, Reader, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG,
@@ -19,7 +20,7 @@ use super::{
 
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
-/// How deep folders may lie in each other; a damaged image must not lead in circles.
+/// How deep folders may lie in each other: each is a call here.
 const DEPTH_MAX: usize = 2048;
 
 /// Why the files cannot be written.
@@ -48,6 +49,7 @@ pub fn extract(image: &Reader, folder: &Path) -> Result<(), ExtractError> {
         image,
         is_root: rustix::process::geteuid().is_root(),
         known: HashMap::new(),
+        folders: HashSet::new(),
     };
     let root = image.root()?;
     extraction.fill(&root, folder, 0)?;
@@ -59,6 +61,8 @@ struct Extraction<'a> {
     is_root: bool,
     /// Where a file that is no folder was written first, by its inode number.
     known: HashMap<u64, PathBuf>,
+    /// Numbers of the folders that were met. In a damaged image they may lead in circles.
+    folders: HashSet<u64>,
 }
 
 fn writing(path: &Path) -> impl Fn(io::Error) -> ExtractError {
@@ -71,8 +75,8 @@ fn writing(path: &Path) -> impl Fn(io::Error) -> ExtractError {
 
 impl Extraction<'_> {
     fn fill(&mut self, folder: &Found, path: &Path, depth: usize) -> Result<(), ExtractError> {
-        if depth > DEPTH_MAX {
-            return Err(ReadError::Damaged("folders without end").into());
+        if depth > DEPTH_MAX || !self.folders.insert(folder.number) {
+            return Err(ReadError::Damaged("a folder in itself, or in two others").into());
         }
         for (name, found) in self.image.children(folder)? {
             if name.is_empty() || name == b".." || name.contains(&b'/') || name.contains(&0) {
@@ -110,28 +114,23 @@ impl Extraction<'_> {
         } else if kind == S_IFLNK.0 {
             let target = self.image.read(found, 0, 4096)?;
             symlink(OsStr::from_bytes(&target), path).map_err(&failed)?;
-            return match self.is_root {
-                true => lchown(path, Some(found.uid), Some(found.gid)).map_err(&failed),
-                false => Ok(()),
-            };
         } else {
             let kind = match kind {
-                kind if kind == S_IFIFO.0 => rustix::fs::FileType::Fifo,
-                kind if kind == S_IFCHR.0 && self.is_root => rustix::fs::FileType::CharacterDevice,
-                kind if kind == S_IFBLK.0 && self.is_root => rustix::fs::FileType::BlockDevice,
+                kind if kind == S_IFIFO.0 => FileType::Fifo,
+                kind if kind == S_IFCHR.0 && self.is_root => FileType::CharacterDevice,
+                kind if kind == S_IFBLK.0 && self.is_root => FileType::BlockDevice,
                 // A socket without the program that listens means nothing, and who is not root makes no devices.
                 _ => return Ok(()),
             };
-            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            let mode = Mode::from_raw_mode(0o600);
             let device = match kind {
-                rustix::fs::FileType::Fifo => 0,
-                _ => rustix::fs::makedev(
+                FileType::Fifo => 0,
+                _ => makedev(
                     (found.device >> 8) & 0xfff,
                     (found.device & 0xff) | ((found.device >> 12) & 0xf_ff00),
                 ),
             };
-            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, device)
-                .map_err(|error| failed(error.into()))?;
+            mknodat(CWD, path, kind, mode, device).map_err(|error| failed(error.into()))?;
         }
         self.describe(found, path)
     }
@@ -140,27 +139,22 @@ impl Extraction<'_> {
     fn describe(&self, found: &Found, path: &Path) -> Result<(), ExtractError> {
         let failed = writing(path);
         if self.is_root {
-            chown(path, Some(found.uid), Some(found.gid)).map_err(&failed)?;
+            lchown(path, Some(found.uid), Some(found.gid)).map_err(&failed)?;
         }
-        let mode = Permissions::from_mode(u32::from(found.mode & 0o7777));
-        fs::set_permissions(path, mode).map_err(&failed)?;
-        if found.is_file() || found.is_directory() {
-            let times = FileTimes::new().set_modified(time(found.mtime));
-            // A file nobody may read keeps the time of its making.
-            if let Ok(file) = File::open(path) {
-                file.set_times(times).map_err(&failed)?;
-            }
+        if !found.is_link() {
+            let mode = Permissions::from_mode(u32::from(found.mode & 0o7777));
+            fs::set_permissions(path, mode).map_err(&failed)?;
         }
-        Ok(())
+        let (seconds, nanoseconds) = found.mtime;
+        let time = Timespec {
+            tv_sec: seconds,
+            tv_nsec: i64::from(nanoseconds),
+        };
+        let times = Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| failed(error.into()))
     }
-}
-
-fn time((seconds, nanoseconds): (i64, u32)) -> SystemTime {
-    let since = Duration::from_secs(seconds.unsigned_abs());
-    let whole = match seconds < 0 {
-        true => UNIX_EPOCH.checked_sub(since),
-        false => UNIX_EPOCH.checked_add(since),
-    };
-    let time = whole.and_then(|time| time.checked_add(Duration::from_nanos(nanoseconds.into())));
-    time.unwrap_or(UNIX_EPOCH)
 }

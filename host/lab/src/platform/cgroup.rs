@@ -151,6 +151,12 @@ impl Cgroup {
         Ok((!group.folders.is_empty()).then_some(group))
     }
 
+    /// A group without limits, to know what belongs to an instance. One that cannot be made is no loss: VMs have their limits
+    /// themselves, and their processes are known.
+    pub(crate) fn without_limits(name: &str) -> Option<Cgroup> {
+        Cgroup::create(name, Limits::default()).ok().flatten()
+    }
+
     fn prepare(&self, folder: &Folder, parent: &Path, limits: Limits<'_>) -> Result<()> {
         let put = |file: &str, text: &str| {
             let path = folder.path.join(file);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use coracle_vmm::Accel;
 use serde::Deserialize;
 
-use super::cgroup::{Cgroup, Limits};
+use super::cgroup::Cgroup;
 use super::process;
 use super::spawn::{Place, spawn};
 use super::tool::{bytes_on_disk, output, shown, tail, text_of};
@@ -323,7 +323,7 @@ impl Platform for OtherImage {
         let mut command = Command::new(&self.program);
         command.args(arguments.collect::<Result<Vec<_>>>()?);
         let line = shown(&command);
-        let cgroup = Cgroup::create(&super::cgroup_name(order), Limits::default())?;
+        let cgroup = Cgroup::without_limits(&super::cgroup_name(order));
         let (stdout, stderr) = super::streams(&order.folder, "vmm")?;
         let place = Place {
             cpus: order.pin.as_deref().unwrap_or_default(),

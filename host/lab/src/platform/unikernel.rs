@@ -13,7 +13,7 @@ use coracle_imager::image::Digest;
 use coracle_vmm::client::Connection;
 use coracle_vmm::{Event, Op, State, Status, Store};
 
-use super::cgroup::{Cgroup, Limits};
+use super::cgroup::Cgroup;
 use super::spawn::{Place, spawn};
 use super::tool::{bytes_on_disk, output, shown, tail, text_of};
 use super::vmm::{MACHINE, Vmm};
@@ -202,7 +202,7 @@ impl Platform for Unikernel {
 
     fn start(&mut self, order: &Order<'_>) -> Result<Box<dyn Instance>> {
         let image = super::prepared(&self.images, order.service)?;
-        let cgroup = Cgroup::create(&super::cgroup_name(order), Limits::default())?;
+        let cgroup = Cgroup::without_limits(&super::cgroup_name(order));
         let name = format!("{NAMES}{}-{}", std::process::id(), order.name);
         let mut command = self.run(order.service, order.vcpus, order.memory_bytes);
         command.args(["-d", "--name", &name]);
@@ -221,6 +221,7 @@ impl Platform for Unikernel {
             Link::User { host_port, port } => {
                 let publish = format!("127.0.0.1:{host_port}:{port}");
                 command.args(["--network", "user", "-p", &publish]);
+                command.args(["-p", &format!("{publish}/udp")]);
             }
             Link::None => {
                 command.args(["--network", "none"]);

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use self::cpio::Archive;
 use self::kernel::Kernel;
 use self::runtime::Runtime;
-use super::cgroup::{Cgroup, Limits};
+use super::cgroup::Cgroup;
 use super::root::{Root, in_cache};
 use super::spawn::{Place, spawn};
 use super::tool::{bytes_on_disk, output, shown, tail, text_of, tool};
@@ -168,7 +168,8 @@ impl LinuxVm {
                 (netdev, guest_mac.as_str(), format!("{guest} {mask} {host}"))
             }
             Link::User { host_port, port } => {
-                let netdev = format!("user,id=net0,hostfwd=tcp:127.0.0.1:{host_port}-:{port}");
+                let forward = |kind| format!("hostfwd={kind}:127.0.0.1:{host_port}-:{port}");
+                let netdev = format!("user,id=net0,{},{}", forward("tcp"), forward("udp"));
                 (netdev, USER_MAC, USER.join(" "))
             }
             Link::None => (String::new(), "", String::new()),
@@ -348,7 +349,7 @@ impl Platform for LinuxVm {
         for (number, original) in machine.volumes.iter().enumerate() {
             disk::copy(original, &order.folder.join(format!("volume{number}")))?;
         }
-        let cgroup = Cgroup::create(&super::cgroup_name(order), Limits::default())?;
+        let cgroup = Cgroup::without_limits(&super::cgroup_name(order));
         let (vmm_out, vmm_err) = super::streams(&order.folder, "vmm")?;
         let line = shown(&command);
         let place = Place {
