@@ -344,28 +344,34 @@ impl Instance for Running {
         if let Some(ended) = self.ended() {
             return Ok(Some(ended));
         }
-        output(
-            self.runtime
-                .command(&self.state)
-                .args(["kill", &self.id, "TERM"]),
-        )?;
-        let deadline = Instant::now() + grace;
-        while Instant::now() < deadline {
-            if let Some(ended) = self.ended() {
-                return Ok(Some(ended));
+        if !grace.is_zero() && self.signal("TERM") {
+            let deadline = Instant::now() + grace;
+            while Instant::now() < deadline {
+                if let Some(ended) = self.ended() {
+                    return Ok(Some(ended));
+                }
+                std::thread::sleep(Duration::from_millis(2));
             }
-            std::thread::sleep(Duration::from_millis(2));
         }
-        output(
-            self.runtime
-                .command(&self.state)
-                .args(["kill", &self.id, "KILL"]),
-        )?;
+        let killed = self.signal("KILL");
         if let Some(child) = &mut self.child {
-            // The runtime ends with its container.
-            drop(child.wait());
+            if killed {
+                // The runtime ends with its container.
+                drop(child.wait());
+            } else {
+                // The container was not made yet, or has just ended.
+                end_child(child);
+            }
         }
         Ok(self.ended())
+    }
+}
+
+impl Running {
+    /// Sends a signal to the container; whether there was one to take it.
+    fn signal(&self, name: &str) -> bool {
+        let mut kill = self.runtime.command(&self.state);
+        output(kill.args(["kill", &self.id, name])).is_ok()
     }
 }
 
