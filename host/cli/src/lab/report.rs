@@ -30,8 +30,11 @@ pub(super) fn report(args: &ReportArgs) -> Result<u8, Failure> {
         Some(folder) => folder.clone(),
         None => together(&folders)?,
     };
-    let page = report::write(&args.results, &folder).map_err(Failure::new)?;
-    output::line(&page.display().to_string());
+    let written = report::write(&args.results, &folder).map_err(Failure::new)?;
+    for why in &written.left_out {
+        eprintln!("left out: {why}");
+    }
+    output::line(&written.page.display().to_string());
     Ok(0)
 }
 

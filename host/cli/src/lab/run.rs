@@ -221,8 +221,8 @@ impl Session<'_> {
         if results.is_empty() {
             return Ok(if code == 0 { OWN_ERROR } else { code });
         }
-        let page = report::write(&results, folder).map_err(Failure::new)?;
-        output::line(&page.display().to_string());
+        let written = report::write(&results, folder).map_err(Failure::new)?;
+        output::line(&written.page.display().to_string());
         Ok(code)
     }
 

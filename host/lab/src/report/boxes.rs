@@ -35,7 +35,11 @@ pub(super) fn draw(title: &str, description: &str, bundles: &[Bundle<'_>], wide:
         .min(wide * 0.36)
         + 8.0;
     // The last number of the axis stands half outside.
-    let room = wide - left - 24.0;
+    let last = axis
+        .ticks
+        .last()
+        .map_or(0.0, |tick| width(&unit.with_name(axis.label(*tick))));
+    let room = wide - left - (last / 2.0 + 4.0).max(12.0);
     let x = |value: f64| left + axis.at(unit.of(value)) * room;
     let mut front = Svg::default();
     let mut y = 2.0;

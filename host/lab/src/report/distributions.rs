@@ -18,6 +18,9 @@ use crate::statistics::{Class, Distribution};
 /// More places than this, and their distributions are folded away.
 const OPEN: usize = 4;
 
+/// More places than this, and there is no box plot of them.
+const TALL: usize = 16;
+
 /// The response times at one place, by platform.
 struct Times<'a> {
     place: String,
@@ -31,37 +34,64 @@ pub(super) fn draw(out: &mut String, model: &Model<'_>, group: &Group) {
     if times.is_empty() {
         return;
     }
-    for workload in &model.workloads {
-        let bundles: Vec<boxes::Bundle<'_>> = times
-            .iter()
-            .filter(|times| times.workload == workload)
-            .map(|times| boxes::Bundle {
-                label: times.place.clone(),
-                boxes: times
-                    .by_platform
-                    .iter()
-                    .map(|(name, times)| (*name, times))
-                    .collect(),
-            })
-            .collect();
-        // A plot taller than a few screens helps nobody; the folded tables hold the same.
-        if bundles.is_empty() || bundles.len() > 16 {
-            continue;
+    let note = "box: middle half; whiskers: 2nd to 98th percentile; circles: 99.9th percentile and maximum";
+    let workloads: Vec<&str> = model
+        .workloads
+        .iter()
+        .map(String::as_str)
+        .filter(|workload| times.iter().any(|times| times.workload == *workload))
+        .collect();
+    // A plot taller than a few screens helps nobody; the folded tables hold the same.
+    if workloads.len() >= 3 && times.len() <= TALL {
+        let title = "Response times".to_owned();
+        let label = |times: &Times<'_>| match times.place.as_str() {
+            "" => times.workload.to_owned(),
+            place => format!("{} ({place})", times.workload),
+        };
+        let all: Vec<&Times<'_>> = times.iter().collect();
+        figure(out, &title, note, &box_plot(&title, note, &all, label));
+    } else {
+        for workload in workloads {
+            let here: Vec<&Times<'_>> = times
+                .iter()
+                .filter(|times| times.workload == workload)
+                .collect();
+            if here.len() <= TALL {
+                let title = format!("Response times: {workload}");
+                figure(
+                    out,
+                    &title,
+                    note,
+                    &box_plot(&title, note, &here, |times| times.place.clone()),
+                );
+            }
         }
-        let title = format!("Response times: {workload}");
-        let note = "box: middle half; whiskers: 2nd to 98th percentile; circles: 99.9th percentile and maximum";
-        figure(
-            out,
-            &title,
-            note,
-            &boxes::draw(&title, note, &bundles, WIDE),
-        );
     }
     if times.len() <= OPEN {
         for times in &times {
             share_within(out, times);
         }
     }
+}
+
+fn box_plot(
+    title: &str,
+    note: &str,
+    times: &[&Times<'_>],
+    label: impl Fn(&Times<'_>) -> String,
+) -> String {
+    let bundles: Vec<boxes::Bundle<'_>> = times
+        .iter()
+        .map(|times| boxes::Bundle {
+            label: label(times),
+            boxes: times
+                .by_platform
+                .iter()
+                .map(|(name, times)| (*name, times))
+                .collect(),
+        })
+        .collect();
+    boxes::draw(title, note, &bundles, WIDE)
 }
 
 /// What is folded away: the distributions of many places, and the tables.

@@ -20,7 +20,7 @@ pub(super) const WHY_APART: &str = "These are not compared with the platforms ab
      would be one of hypervisors, emulators or machines, not of what runs in them.";
 
 /// The whole document.
-pub(super) fn render(chapters: &[Chapter<'_>]) -> String {
+pub(super) fn render(chapters: &[Chapter<'_>], left_out: &[String]) -> String {
     let title = match chapters {
         [chapter] => heading(&chapter.model),
         _ => "Results of the lab".to_owned(),
@@ -48,6 +48,13 @@ pub(super) fn render(chapters: &[Chapter<'_>]) -> String {
             );
         }
         out += "</ol></nav>\n";
+    }
+    for why in left_out {
+        let _ = writeln!(
+            out,
+            "<p class=\"remark\">a result is left out: {}</p>",
+            escape(why)
+        );
     }
     for chapter in chapters {
         chapter_of(

@@ -9,7 +9,7 @@ use super::table::{cell_text, figures};
 use super::{html, method, verdict, words};
 
 /// The whole document.
-pub(super) fn render(chapters: &[Chapter<'_>]) -> String {
+pub(super) fn render(chapters: &[Chapter<'_>], left_out: &[String]) -> String {
     let mut out = String::new();
     if chapters.len() > 1 {
         out += "# Results of the lab\n\n";
@@ -18,6 +18,9 @@ pub(super) fn render(chapters: &[Chapter<'_>]) -> String {
             let _ = writeln!(out, "- {}", cell_text(&html::heading(&chapter.model)));
         }
         out.push('\n');
+    }
+    for why in left_out {
+        let _ = writeln!(out, "> a result is left out: {}\n", cell_text(why));
     }
     for chapter in chapters {
         chapter_of(&mut out, chapter);

@@ -41,21 +41,38 @@ struct Chapter<'a> {
     to_result: String,
 }
 
+/// A report that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// `report.html`.
+    pub page: PathBuf,
+    /// Results among several that could not be read, a line each; they stand in the report, too.
+    pub left_out: Vec<String>,
+}
+
 /// Writes `report.html`, `report.md`, `report.csv`, `report.jsonl` and for each result an `overview.svg` into `folder`.
 ///
-/// `results` are result folders, files, or folders of results. Answers the path of `report.html`.
+/// `results` are result folders, files, or folders of results.
 ///
 /// # Errors
-/// When a result cannot be read or is of another schema version, or the report cannot be written.
-pub fn write(results: &[PathBuf], folder: &Path) -> Result<PathBuf> {
-    let mut loaded = Vec::new();
+/// When no result can be read (or is of this schema version), or the report cannot be written. Of several results those that
+/// cannot be read are left out.
+pub fn write(results: &[PathBuf], folder: &Path) -> Result<Written> {
+    let mut files = Vec::new();
     for path in results {
-        for file in record::find(path)? {
-            loaded.push(record::read(&file)?);
+        files.extend(record::find(path)?);
+    }
+    let (mut loaded, mut left_out) = (Vec::new(), Vec::new());
+    for file in &files {
+        match record::read(file) {
+            Ok(recorded) => loaded.push(recorded),
+            Err(error) if files.len() > 1 => left_out.push(error.to_string()),
+            Err(error) => return Err(error),
         }
     }
     if loaded.is_empty() {
-        return Err(Error::Input("no result to report on".to_owned()));
+        let why = left_out.first().map_or("none was named", String::as_str);
+        return Err(Error::Input(format!("no result to report on: {why}")));
     }
     let mut chapters: Vec<Chapter<'_>> = Vec::new();
     for recorded in &loaded {
@@ -90,10 +107,11 @@ pub fn write(results: &[PathBuf], folder: &Path) -> Result<PathBuf> {
             put(&name, picture)?;
         }
     }
-    put("report.md", markdown::render(&chapters))?;
+    put("report.md", markdown::render(&chapters, &left_out))?;
     put("report.csv", flat::csv(&chapters))?;
     put("report.jsonl", flat::json_lines(&chapters))?;
-    put("report.html", html::render(&chapters))
+    let page = put("report.html", html::render(&chapters, &left_out))?;
+    Ok(Written { page, left_out })
 }
 
 /// Letters, digits and dashes only.

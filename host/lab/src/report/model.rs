@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::words;
+use super::{sweeps, words};
 use crate::experiment::{Experiment, Kind, Published};
 use crate::metric::{Better, METRICS};
 use crate::record::{Cell, Recorded};
@@ -369,14 +369,26 @@ impl<'a> Model<'a> {
             .flat_map(|experiment| &experiment.services)
             .map(|service| service.name.as_str())
             .collect();
-        let mut texts: Vec<&str> = Vec::new();
-        for value in self
+        // Texts stand in the order of the experiment's lists; what a tool adds, in the order of its rows.
+        let workloads = self
+            .experiment
+            .iter()
+            .flat_map(|experiment| &experiment.workloads);
+        let lists =
+            workloads.flat_map(|workload| workload.with.values().chain(workload.quick.values()));
+        let listed = lists
+            .filter_map(toml::Value::as_array)
+            .flatten()
+            .filter_map(toml::Value::as_str);
+        let seen = self
             .loaded
             .samples
             .iter()
             .flat_map(|sample| sample.point.values())
-        {
-            if value.parse::<f64>().is_err() && !texts.contains(&value.as_str()) {
+            .map(String::as_str);
+        let mut texts: Vec<&str> = Vec::new();
+        for value in listed.chain(seen) {
+            if sweeps::number(value).is_none() && !texts.contains(&value) {
                 texts.push(value);
             }
         }
@@ -406,11 +418,11 @@ fn by_point(a: &Point, b: &Point, place: impl Fn(&str) -> usize) -> Ordering {
     let mut order = Ordering::Equal;
     for ((name, left), (other, right)) in a.iter().zip(b) {
         order = order.then_with(|| name.cmp(other));
-        order = order.then_with(|| match (left.parse::<f64>(), right.parse::<f64>()) {
-            (Ok(left), Ok(right)) => left.total_cmp(&right),
-            (Ok(_), Err(_)) => Ordering::Less,
-            (Err(_), Ok(_)) => Ordering::Greater,
-            (Err(_), Err(_)) => place(left).cmp(&place(right)).then_with(|| left.cmp(right)),
+        order = order.then_with(|| match (sweeps::number(left), sweeps::number(right)) {
+            (Some(left), Some(right)) => left.total_cmp(&right),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => place(left).cmp(&place(right)).then_with(|| left.cmp(right)),
         });
     }
     order.then_with(|| a.len().cmp(&b.len()))
@@ -510,10 +522,23 @@ pub(super) fn is_main_key(model: &Model<'_>, key: &Key) -> bool {
         .experiment
         .iter()
         .flat_map(|experiment| &experiment.verdicts);
-    USUAL.contains(&metric)
+    // What a tool counts beside its requests is context; programs that measure count nothing else.
+    let is_own = crate::metric::find(metric).is_none()
+        && !metric.starts_with("boot_")
+        && !matches!(
+            model.kind(&key.workload),
+            Kind::Load | Kind::Ramp | Kind::Endurance
+        );
+    // Where requests are counted, their bytes are context.
+    let counts_requests = || {
+        let same =
+            |known: &&Key| known.workload == key.workload && known.metric == "throughput_per_s";
+        model.figures.keys().any(|known| same(&known))
+    };
+    (USUAL.contains(&metric) && !(metric == "bandwidth_mbit_s" && counts_requests()))
         // Memory is asked for once, in the idle service; under load it is context.
         || (metric == "memory_resident_bytes" && key.workload == "start")
-        || (crate::metric::find(metric).is_none() && !metric.starts_with("boot_"))
+        || is_own
         || verdicts.any(|verdict| verdict.metric == metric && verdict.workload == key.workload)
 }
 

@@ -117,7 +117,65 @@ pub(super) fn bar_panels(model: &Model<'_>, group: &Group) -> Vec<Panel> {
             },
         ));
     }
-    panels.into_iter().map(|(_, panel)| panel).collect()
+    let mut panels: Vec<Panel> = panels.into_iter().map(|(_, panel)| panel).collect();
+    for panel in &mut panels {
+        name_alone(panel);
+    }
+    together(panels)
+}
+
+/// A panel of one own figure is named for it.
+fn name_alone(panel: &mut Panel) {
+    let title = words::title(&panel.metric);
+    if let ([bundle], None) = (panel.bundles.as_mut_slice(), metric::find(&panel.metric)) {
+        panel.heading = format!("{title}: {}", panel.workload);
+        bundle.label = match bundle.label.strip_prefix(&title) {
+            Some(rest) => rest
+                .trim_start_matches([' ', '('])
+                .trim_end_matches(')')
+                .to_owned(),
+            None => std::mem::take(&mut bundle.label),
+        };
+    }
+}
+
+/// Where three or more workloads have one bundle each of a metric, one panel holds all of them.
+fn together(panels: Vec<Panel>) -> Vec<Panel> {
+    let is_single = |panel: &Panel| panel.bundles.len() == 1 && panel.workload != "start";
+    let singles = |metric: &str| {
+        panels
+            .iter()
+            .filter(|panel| is_single(panel) && panel.metric == metric)
+            .count()
+    };
+    let many: Vec<bool> = panels
+        .iter()
+        .map(|panel| is_single(panel) && singles(&panel.metric) >= 3)
+        .collect();
+    let mut out: Vec<Panel> = Vec::new();
+    for (mut panel, is_one_of_many) in panels.into_iter().zip(many) {
+        if is_one_of_many {
+            for bundle in &mut panel.bundles {
+                let here = std::mem::take(&mut bundle.label);
+                bundle.label = if here.is_empty() {
+                    panel.workload.clone()
+                } else {
+                    format!("{} ({here})", panel.workload)
+                };
+            }
+            let title = words::title(&panel.metric);
+            if let Some(first) = out
+                .iter_mut()
+                .find(|known| known.metric == panel.metric && known.heading == title)
+            {
+                first.bundles.append(&mut panel.bundles);
+                continue;
+            }
+            panel.heading = title;
+        }
+        out.push(panel);
+    }
+    out
 }
 
 fn own_figures(unit: &str) -> String {

@@ -23,10 +23,7 @@ pub(super) fn parameter(model: &Model<'_>, group: &Group, workload: &str) -> Opt
             values.entry(name).or_default().insert(value);
         }
     }
-    values.retain(|_, seen| {
-        seen.iter()
-            .all(|value| value.parse::<f64>().is_ok_and(f64::is_finite))
-    });
+    values.retain(|_, seen| seen.iter().all(|value| number(value).is_some()));
     let own = match model.kind(workload) {
         Kind::Ramp => Some("rate_per_s"),
         Kind::BootStorm | Kind::Density => Some("instances"),
@@ -37,6 +34,12 @@ pub(super) fn parameter(model: &Model<'_>, group: &Group, workload: &str) -> Opt
     }
     let (name, seen) = values.into_iter().max_by_key(|(_, seen)| seen.len())?;
     (seen.len() >= SIZES).then(|| name.to_owned())
+}
+
+/// The number that a parameter's value is; a path such as "/1024" is named for the size of its file.
+pub(super) fn number(value: &str) -> Option<f64> {
+    let value = value.strip_prefix('/').unwrap_or(value);
+    value.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 /// Whether a row is drawn on a curve rather than as bars.
@@ -67,7 +70,8 @@ pub(super) fn plots<'a>(model: &'a Model<'_>, group: &Group) -> Vec<(&'a str, Pl
             let Some(rest) = without(&row.key, &parameter) else {
                 continue;
             };
-            let wanted = is_main(model, row) || row.key.metric == "latency_mean_ms";
+            let mean = row.key.metric == "latency_mean_ms" && model.kind(workload) == Kind::Ramp;
+            let wanted = is_main(model, row) || mean;
             if row.key.workload == *workload
                 && wanted
                 && row.key.metric != "errors"
@@ -87,7 +91,7 @@ fn without(key: &Key, parameter: &str) -> Option<Key> {
 }
 
 fn plot(model: &Model<'_>, group: &Group, rest: &Key, parameter: &str) -> Plot {
-    let x = |point: &BTreeMap<String, String>| point.get(parameter)?.parse::<f64>().ok();
+    let x = |point: &BTreeMap<String, String>| number(point.get(parameter)?);
     let mut curves: Vec<Curve> = group
         .platforms
         .iter()
@@ -162,12 +166,7 @@ fn published(model: &Model<'_>, rest: &Key, platform: &str, parameter: &str) -> 
                     .iter()
                     .all(|(name, value)| rest.point.get(name) == Some(value))
         })
-        .filter_map(|published| {
-            Some((
-                published.point.get(parameter)?.parse().ok()?,
-                published.value,
-            ))
-        })
+        .filter_map(|published| Some((number(published.point.get(parameter)?)?, published.value)))
         .collect();
     out.sort_by(|a: &(f64, f64), b| a.0.total_cmp(&b.0));
     out

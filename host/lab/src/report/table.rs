@@ -141,7 +141,7 @@ fn value(cell: &Measured, metric: &str, unit: &Unit) -> Cell {
                 out.small.push("not settled".to_owned());
             }
             if found.within_rounds {
-                out.small.push("within few boots".to_owned());
+                out.small.push("in few rounds".to_owned());
             }
         }
     }

@@ -214,6 +214,22 @@ fn another_schema_is_refused_and_a_torn_file_is_reported_on() {
     assert!(page.contains("is torn") && page.contains("the run has no end"));
 }
 
+#[test]
+fn one_result_that_cannot_be_read_does_not_hide_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    kinds::batch().write(&folder.path().join("whole"));
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    std::fs::write(empty.join("result.jsonl"), "").unwrap();
+    let written = report::write(&[folder.path().to_owned()], folder.path()).unwrap();
+    assert!(
+        written.left_out.len() == 1 && written.left_out[0].contains("empty"),
+        "{written:?}"
+    );
+    assert!(read(folder.path(), "report.html").contains("a result is left out"));
+    assert!(report::write(std::slice::from_ref(&empty), folder.path()).is_err());
+}
+
 /// `LAB_REPORT_BLESS=1` writes result and reports anew; the difference is then to be read.
 #[test]
 fn a_recorded_result_gives_the_recorded_report() {
