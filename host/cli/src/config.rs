@@ -92,10 +92,11 @@ impl Settings {
         })?;
         for (name, value) in &file {
             if !KEYS.iter().any(|key| key.name == name) {
-                let known = nearest(name);
+                let known = KEYS.map(|key| key.name);
                 return Err(Failure::new(format!(
-                    "{}: unknown key {name:?}; did you mean {known:?}?",
-                    path.display()
+                    "{}: {}",
+                    path.display(),
+                    coracle_lab::experiment::unknown("key", name, &known)
                 )));
             }
             if !matches!(value, toml::Value::String(_) | toml::Value::Integer(_)) {
@@ -184,27 +185,6 @@ fn at(path: &Path, text: &str, error: &toml::de::Error) -> String {
         || path.display().to_string(),
         |line| format!("{}:{line}", path.display()),
     )
-}
-
-/// The known key with the fewest letters to change.
-fn nearest(name: &str) -> &'static str {
-    let best = KEYS.iter().min_by_key(|key| distance(name, key.name));
-    best.expect("there are keys").name
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let replace = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replace.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

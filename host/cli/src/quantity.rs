@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sizes and times as users write them and read them.
 
+pub(crate) use coracle_lab::experiment::bytes;
+
 /// Smallest memory the kernel boots in, bytes.
 const MEMORY_MIN: u64 = 8 << 20;
 /// Most memory the kernel can use, bytes.
 const MEMORY_MAX: u64 = 64 << 30;
-
-/// Bytes of `64M`, `64MiB`, `1g`, `67108864`. Powers of 1024, as podman's `-m`.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| format!("{text:?} is no size; write for example 256M"))?;
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        unit => return Err(format!("{text:?}: unknown unit {unit:?}; use k, m or g")),
-    };
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("{text:?} is more than a 64-bit machine can address"))
-}
 
 /// Memory of a guest: a size between what the kernel needs and what this host has.
 pub(crate) fn memory(text: &str) -> Result<u64, String> {
@@ -70,25 +54,6 @@ pub(crate) fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_podmans_units() {
-        assert_eq!(bytes("64M"), Ok(64 << 20));
-        assert_eq!(bytes("64MiB"), Ok(64 << 20));
-        assert_eq!(bytes("1g"), Ok(1 << 30));
-        assert_eq!(bytes("4096"), Ok(4096));
-        for wrong in [
-            "",
-            "M",
-            "-1M",
-            "1T5",
-            "5x",
-            "99999999999999999999",
-            "18446744073709551615k",
-        ] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn memory_is_bounded_on_both_sides() {

@@ -116,6 +116,7 @@ fn wrong_input_is_one_line() {
     let world = world(&[("calls", CALLS)]);
     for (args, parts) in [
         (&["run", "cals"][..], &["did you mean \"calls\"?"][..]),
+        (&["run"], &["coracle lab list", "--all"]),
         (
             &["run", "calls", "--platforms", "linuxvm"],
             &["--platforms", "did you mean \"linux-vm\"?"],
@@ -144,8 +145,7 @@ fn wrong_input_is_one_line() {
         lab(&world, "exit", args).fails(125, parts);
     }
     for args in [
-        &["run"][..],
-        &["run", "calls", "--all"],
+        &["run", "calls", "--all"][..],
         &["run", "calls", "--repetitions", "0"],
         &["run", "--resume", "a", "--quick"],
         &["lsit"],

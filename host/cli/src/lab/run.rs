@@ -32,7 +32,7 @@ const INTERRUPTED: u8 = 130;
 )]
 pub(super) struct RunArgs {
     /// Names of experiments, as in coracle lab list
-    #[arg(required_unless_present_any = ["all", "resume"], conflicts_with_all = ["all", "resume"])]
+    #[arg(conflicts_with_all = ["all", "resume"])]
     names: Vec<String>,
     /// Run all experiments and write one report
     #[arg(long, conflicts_with = "resume")]
@@ -93,6 +93,11 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
     if let Some(result) = &args.resume {
         return resume(args, result, &known);
     }
+    if args.names.is_empty() && !args.all {
+        return Err(Failure::new(
+            "name an experiment of `coracle lab list`, or run --all of them",
+        ));
+    }
     let experiments = args.place.find()?;
     let selection = selection(args, &known)?;
     let names = if args.all {
@@ -100,22 +105,34 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
     } else {
         args.names.clone()
     };
-    let loaded = names
+    let mut loaded = names
         .iter()
         .map(|name| experiments.load(name, &known).map_err(Failure::new))
         .collect::<Result<Vec<Loaded>, _>>()?;
-    if loaded.is_empty() {
-        let folder = experiments.folder.display();
-        return Err(Failure::new(format!("{folder}: no experiment in it")));
-    }
     let options = Options {
         selection,
         quick: args.quick,
         seed: args.seed.unwrap_or_else(new_seed),
         command: std::env::args().collect(),
     };
+    if args.all {
+        // Not every experiment has the services and workloads that were asked for.
+        loaded.retain(|one| {
+            let Options {
+                selection,
+                quick,
+                seed,
+                ..
+            } = &options;
+            plan::plan(&one.experiment, selection, *quick, *seed).is_ok()
+        });
+    }
+    if loaded.is_empty() {
+        let folder = experiments.folder.display();
+        return Err(Failure::new(format!("{folder}: no experiment for this")));
+    }
     if args.dry_run {
-        return dry_run(&loaded, &options, args.all);
+        return dry_run(&loaded, &options);
     }
     let folder = args.output.clone().unwrap_or_else(|| {
         let name = match &loaded[..] {
@@ -365,7 +382,7 @@ fn selection(args: &RunArgs, known: &Known<'_>) -> Result<Selection, Failure> {
 }
 
 /// The order, without running anything.
-fn dry_run(all: &[Loaded], options: &Options, is_all: bool) -> Result<u8, Failure> {
+fn dry_run(all: &[Loaded], options: &Options) -> Result<u8, Failure> {
     let mut seconds = 0.0;
     for loaded in all {
         let Options {
@@ -376,8 +393,6 @@ fn dry_run(all: &[Loaded], options: &Options, is_all: bool) -> Result<u8, Failur
         } = options;
         let plan = match plan::plan(&loaded.experiment, selection, *quick, *seed) {
             Ok(plan) => plan,
-            // Not every experiment has the services and workloads that were asked for.
-            Err(_) if is_all => continue,
             Err(error) => return Err(Failure::new(format!("{}: {error}", loaded.name))),
         };
         for session in &plan.sessions {

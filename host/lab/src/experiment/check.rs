@@ -112,7 +112,7 @@ fn machine(source: &Source<'_>, experiment: &Experiment) -> Result<()> {
         }
     }
     let way = [Key("machine"), Key("memory")];
-    bytes(&experiment.machine.memory).map_err(|what| source.wrong(&way, what))?;
+    memory(&experiment.machine.memory).map_err(|what| source.wrong(&way, what))?;
     for (key, count) in [
         ("full", experiment.repetitions.full),
         ("quick", experiment.repetitions.quick),
@@ -189,7 +189,7 @@ fn service(
         }
     }
     if let Some(memory) = &service.memory {
-        bytes(memory).map_err(|what| wrong("memory", what))?;
+        self::memory(memory).map_err(|what| wrong("memory", what))?;
     }
     Ok(())
 }
@@ -378,6 +378,14 @@ fn verdicts(source: &Source<'_>, experiment: &Experiment, known: &Known<'_>) -> 
         }
     }
     Ok(())
+}
+
+/// A size that is not nothing.
+fn memory(text: &str) -> std::result::Result<(), String> {
+    match bytes(text)? {
+        0 => Err(format!("{text:?} is no memory at all")),
+        _ => Ok(()),
+    }
 }
 
 fn is_workload(experiment: &Experiment, name: &str) -> std::result::Result<(), String> {

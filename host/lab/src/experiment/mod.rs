@@ -242,7 +242,7 @@ pub struct Verdict {
     pub claim: Option<String>,
 }
 
-/// Bytes of a size as in `256M`: `k`, `m` and `g` are powers of 1024, as in podman's `-m`.
+/// Bytes of `64M`, `64MiB`, `1g`, `67108864`. Powers of 1024, as podman's `-m`.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -258,8 +258,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         "g" | "gb" | "gib" => 30,
         unit => return Err(format!("{text:?}: unknown unit {unit:?}; use k, m or g")),
     };
-    match number.checked_mul(1 << shift) {
-        Some(0) | None => Err(format!("{text:?} is no size of a memory")),
-        Some(bytes) => Ok(bytes),
-    }
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("{text:?} is more than a 64-bit machine can address"))
 }

@@ -222,7 +222,7 @@ const MISTAKES: &[(&str, &str, usize, &str)] = &[
         "must be at least 1",
     ),
     ("\"256M\"", "\"256X\"", 8, "unknown unit \"x\""),
-    ("\"256M\"", "\"0M\"", 8, "no size of a memory"),
+    ("\"256M\"", "\"0M\"", 8, "no memory"),
     ("full = 10", "full = 0", 11, "at least 1"),
     ("full = 10", "full = -1", 11, "invalid value"),
     ("quick = 3", "quikc = 3", 12, "did you mean \"quick\"?"),
@@ -430,9 +430,19 @@ fn experiments_are_found_from_below() {
 
 #[test]
 fn sizes_have_podmans_units() {
-    assert_eq!(bytes("256M"), Ok(256 << 20));
+    assert_eq!(bytes("64M"), Ok(64 << 20));
+    assert_eq!(bytes("64MiB"), Ok(64 << 20));
     assert_eq!(bytes("1g"), Ok(1 << 30));
-    for wrong in ["", "M", "-1M", "5x", "99999999999g", "0"] {
+    assert_eq!(bytes("4096"), Ok(4096));
+    for wrong in [
+        "",
+        "M",
+        "-1M",
+        "1T5",
+        "5x",
+        "99999999999999999999",
+        "18446744073709551615k",
+    ] {
         assert!(bytes(wrong).is_err(), "{wrong}");
     }
 }

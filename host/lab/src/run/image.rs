@@ -4,12 +4,15 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use coracle_imager::image::digest::Hashing;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use crate::experiment::Service;
 use crate::platform::Image;
@@ -69,6 +72,7 @@ fn run(make: &str, base: &Path, cancel: &AtomicBool) -> Result<()> {
     let mut child = Command::new("sh")
         .args(["-c", make])
         .current_dir(base)
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(output.try_clone().map_err(cannot)?)
         .stderr(output.try_clone().map_err(cannot)?)
@@ -91,8 +95,10 @@ fn run(make: &str, base: &Path, cancel: &AtomicBool) -> Result<()> {
         }
         let is_cancelled = cancel.load(Ordering::SeqCst);
         if is_cancelled || begin.elapsed() > MAKE_LIMIT {
-            // It may have ended by itself in between.
-            let _ = child.kill();
+            // With all it started. It may have ended by itself in between.
+            let group =
+                i32::try_from(child.id()).map_err(|error| cannot(io::Error::other(error)))?;
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
             child.wait().map_err(cannot)?;
             if is_cancelled {
                 return Err(Error::Interrupted);
@@ -183,7 +189,7 @@ mod tests {
     fn making_ends_when_the_user_wants_it() {
         let base = tempfile::tempdir().unwrap();
         let cancel = AtomicBool::new(true);
-        let error = super::find(&service("a", Some("exec sleep 60")), base.path(), &cancel);
+        let error = super::find(&service("a", Some("sleep 60 & wait")), base.path(), &cancel);
         assert!(matches!(error, Err(Error::Interrupted)));
     }
 
