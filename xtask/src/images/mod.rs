@@ -94,8 +94,15 @@ fn make_root(chain: &Chain, work: &Path, root: &Path) -> Result<()> {
                 "extract" => "extract",
                 _ => "customize",
             };
-            let mut command = sh::cmd("mmdebstrap", ["--format=tar"]);
+            let mut command = if rustix::process::geteuid().is_root() {
+                // It mounts proc, sys and devices into the root. In a mount namespace of its own they go with it, also
+                // when it is killed; a later `rm -r` of its folder would walk into them.
+                sh::cmd("unshare", ["--mount", "--", "mmdebstrap"])
+            } else {
+                sh::cmd("mmdebstrap", [""; 0])
+            };
             command
+                .arg("--format=tar")
                 .arg(format!("--variant={}", debian.variant))
                 .arg(format!("--include={}", debian.packages.join(",")))
                 .arg(format!("--{stage}-hook=sh '{}' \"$1\"", hook.display()))
