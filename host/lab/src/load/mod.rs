@@ -17,7 +17,9 @@ mod memtier;
 mod mutated;
 mod oha;
 mod parameters;
+mod query;
 mod rate;
+mod rate_dns;
 mod redis;
 mod scenario;
 mod tcp_sink;
@@ -126,6 +128,7 @@ pub fn generators() -> Vec<Box<dyn Generator>> {
         Box::new(iperf3::Iperf3),
         Box::new(tcp_sink::TcpSink),
         Box::new(rate::Rate),
+        Box::new(rate_dns::RateDns),
         Box::new(rate::Closed),
         Box::new(rate::Hold),
         Box::new(scenario::Scenarios),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::engine::{Engine, Pace, Plan, Tally};
+use super::engine::{Engine, Pace, Plan, Protocol, Right, Tally};
 use super::parameters::Parameters;
 use super::tool::pin_thread;
 use super::{Generator, Job, Outcome, Point, Row, http};
@@ -120,8 +120,9 @@ impl Settings<'_> {
             headers.push(("Connection".to_owned(), "close".to_owned()));
         }
         Ok(Plan {
-            request: http::request(method, self.path, job.target, &headers, body),
-            right: self.status.map_or(200..400, |status| status..status + 1),
+            protocol: Protocol::Http,
+            requests: vec![http::request(method, self.path, job.target, &headers, body)],
+            right: self.status.map_or(Right::Success, Right::Only),
             timeout: self.timeout,
             fresh: self.fresh,
         })
@@ -164,16 +165,13 @@ impl Generator for Rate {
             job.target,
             settings.path
         );
-        let plan = settings.plan(job)?;
-        let mut row = on_pinned_thread(job, || {
-            let mut engine = Engine::new(job.target, settings.connections, &plan, job.cancel)?;
-            let (tally, took) = engine.run(pace, 0..settings.connections)?;
-            let delay_us = micros(&tally.delay);
-            let mut row = tally.row(took);
-            row.metrics.insert("send_delay_p99_us".to_owned(), delay_us);
-            Ok(row)
-        })?;
-        row.metrics.insert("offered_per_s".to_owned(), rate_per_s);
+        let row = open_loop(
+            job,
+            &settings.plan(job)?,
+            settings.connections,
+            pace,
+            rate_per_s,
+        )?;
         Ok(outcome(vec![row], command))
     }
 }
@@ -272,6 +270,25 @@ impl Generator for Hold {
         })?;
         Ok(outcome(rows, command))
     }
+}
+
+/// The row of an open loop.
+pub(super) fn open_loop(
+    job: &Job<'_>,
+    plan: &Plan,
+    connections: usize,
+    pace: Pace,
+    rate_per_s: f64,
+) -> Result<Row> {
+    on_pinned_thread(job, || {
+        let mut engine = Engine::new(job.target, connections, plan, job.cancel)?;
+        let (tally, took) = engine.run(pace, 0..connections)?;
+        let delay_us = micros(&tally.delay);
+        let mut row = tally.row(took);
+        row.metrics.insert("send_delay_p99_us".to_owned(), delay_us);
+        row.metrics.insert("offered_per_s".to_owned(), rate_per_s);
+        Ok(row)
+    })
 }
 
 /// What the lab's own generators say as their version.

@@ -2,17 +2,19 @@
 
 //! One connection of the engine: a socket that never blocks, at most one request under way on it.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, connect, getsockopt, recv, send,
+    setsockopt, socket, sockopt,
 };
 
+use super::Protocol;
 use crate::load::http::{Answer, Reader};
+use crate::load::query;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,7 @@ pub(super) enum Event {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) socket: Option<TcpStream>,
+    pub(super) socket: Option<OwnedFd>,
     pub(super) state: State,
     /// Counts the sockets it has had: events of an old one are told apart by it.
     pub(super) generation: u32,
@@ -60,21 +62,29 @@ pub(super) struct Connection {
     pub(super) since: Instant,
     /// Since when it could be used again.
     pub(super) free: Instant,
+    /// Which of the plan's requests is under way.
+    pub(super) request: usize,
+    protocol: Protocol,
     /// How much of the request is written.
     written: usize,
     reader: Reader,
+    /// Of the DNS query under way.
+    id: u16,
 }
 
 impl Connection {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(protocol: Protocol, now: Instant) -> Self {
         Connection {
             socket: None,
             state: State::Down(now),
             generation: 0,
             since: now,
             free: now,
+            request: 0,
+            protocol,
             written: 0,
             reader: Reader::new(false),
+            id: 0,
         }
     }
 
@@ -91,13 +101,20 @@ impl Connection {
             AddressFamily::Inet6
         };
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let fd = socket(family, SockType::Stream, flags, None)?;
-        setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
+        let fd = match self.protocol {
+            Protocol::Http => {
+                let fd = socket(family, SockType::Stream, flags, None)?;
+                setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
+                fd
+            }
+            // Connecting it keeps answers of others away, and lets ICMP errors be seen.
+            Protocol::Dns => socket(family, SockType::Datagram, flags, None)?,
+        };
         match connect(fd.as_raw_fd(), &SockaddrStorage::from(target)) {
             Ok(()) | Err(Errno::EINPROGRESS) => {}
             Err(why) => return Err(why.into()),
         }
-        self.socket = Some(TcpStream::from(fd));
+        self.socket = Some(fd);
         self.generation = self.generation.wrapping_add(1);
         self.state = State::Connecting(first);
         self.since = now;
@@ -125,6 +142,7 @@ impl Connection {
         self.state = State::Busy(sent);
         self.written = 0;
         self.reader.reset();
+        self.id = self.id.wrapping_add(1);
         self.write(request)
     }
 
@@ -138,15 +156,23 @@ impl Connection {
     }
 
     fn write(&mut self, request: &[u8]) -> Event {
-        let Some(socket) = &mut self.socket else {
+        let Some(socket) = &self.socket else {
             return Event::None;
         };
+        let of_this_id;
+        let request = match self.protocol {
+            Protocol::Http => request,
+            Protocol::Dns => {
+                of_this_id = query::with_id(request, self.id);
+                &of_this_id
+            }
+        };
         while let Some(rest) = request.get(self.written..).filter(|rest| !rest.is_empty()) {
-            match socket.write(rest) {
+            match send(socket.as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL) {
                 Ok(count) => self.written += count,
-                Err(why) if why.kind() == ErrorKind::WouldBlock => return Event::None,
-                Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                Err(why) => return Event::Lost(self.under_way(), kind(&why)),
+                Err(Errno::EAGAIN) => return Event::None,
+                Err(Errno::EINTR) => {}
+                Err(why) => return Event::Lost(self.under_way(), kind(why)),
             }
         }
         Event::None
@@ -157,16 +183,16 @@ impl Connection {
         match self.state {
             State::Connecting(first) => {
                 let failed = match &self.socket {
-                    Some(socket) => socket.take_error(),
+                    Some(socket) => getsockopt(socket, sockopt::SocketError),
                     None => return Event::None,
                 };
                 match (failed, first) {
-                    (Ok(Some(_)) | Err(_), first) => Event::Lost(first, "connect"),
-                    (Ok(None), Some(first)) => {
+                    (Ok(1..) | Err(_), first) => Event::Lost(first, "connect"),
+                    (Ok(_), Some(first)) => {
                         self.state = State::Busy(first);
                         self.write(request)
                     }
-                    (Ok(None), None) => {
+                    (Ok(_), None) => {
                         self.state = State::Idle;
                         Event::Connected
                     }
@@ -180,43 +206,47 @@ impl Connection {
     /// The socket can be read, or has `ended`. `buffer` is scratch.
     pub(super) fn readable(&mut self, buffer: &mut [u8], ended: bool) -> Event {
         let under_way = self.under_way();
-        let Some(socket) = &mut self.socket else {
+        let Some(socket) = &self.socket else {
             return Event::None;
         };
         // The watch is edge triggered: whatever is there has to be read now.
         loop {
-            let count = match socket.read(buffer) {
+            let count = match recv(socket.as_raw_fd(), buffer, MsgFlags::empty()) {
                 Ok(count) => count,
-                Err(why) if why.kind() == ErrorKind::WouldBlock => return Event::None,
-                Err(why) if why.kind() == ErrorKind::Interrupted => continue,
-                Err(why) => return Event::Lost(under_way, kind(&why)),
+                Err(Errno::EAGAIN) => return Event::None,
+                Err(Errno::EINTR) => continue,
+                Err(why) => return Event::Lost(under_way, kind(why)),
             };
-            let Some(sent) = under_way else {
+            let bytes = &buffer[..count];
+            let answer = match (self.protocol, under_way) {
+                // Anything else that comes over UDP is not for this query: an answer sent twice.
+                (Protocol::Dns, None) => Ok(None),
+                (Protocol::Dns, Some(_)) => Ok(query::answer(bytes, self.id)),
                 // An idle connection that the server ends is no error; bytes that nobody asked for are.
-                return Event::Lost(None, if count == 0 { "" } else { "malformed" });
+                (Protocol::Http, None) if count == 0 => Err(""),
+                (Protocol::Http, None) => Err("malformed"),
+                (Protocol::Http, Some(_)) if count == 0 => {
+                    self.reader.end().ok_or("closed").map(Some)
+                }
+                (Protocol::Http, Some(_)) => self.reader.take(bytes).map_err(|_| "malformed"),
             };
-            let answer = if count == 0 {
-                self.reader.end().ok_or("closed").map(Some)
-            } else {
-                self.reader.take(&buffer[..count]).map_err(|_| "malformed")
-            };
-            match answer {
-                Ok(None) => {}
-                Ok(Some(mut answer)) => {
+            match (answer, under_way) {
+                (Ok(Some(mut answer)), Some(sent)) => {
                     answer.close |= ended;
                     self.state = State::Idle;
                     return Event::Answer(sent, answer);
                 }
-                Err(kind) => return Event::Lost(under_way, kind),
+                (Ok(_), _) => {}
+                (Err(kind), under_way) => return Event::Lost(under_way, kind),
             }
         }
     }
 }
 
-fn kind(why: &std::io::Error) -> &'static str {
-    match why.kind() {
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => "reset",
-        ErrorKind::ConnectionRefused => "connect",
+fn kind(why: Errno) -> &'static str {
+    match why {
+        Errno::ECONNRESET | Errno::EPIPE => "reset",
+        Errno::ECONNREFUSED => "connect",
         _ => "socket",
     }
 }

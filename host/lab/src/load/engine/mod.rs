@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The engine of our own generators: one thread, epoll, many connections with one request under way on each.
+//! The engine of our own generators: one thread, epoll, many connections with one request under way on each. It speaks
+//! HTTP/1.1, and DNS over UDP.
 //!
 //! *Open loop*: request i is due at begin + i/rate, whatever the server does. If all connections are busy it waits, and its
 //! response time still counts from when it was due: a server that stalls for a second delays all that were due in that
@@ -8,6 +9,7 @@
 //! answer to the last one is there, and the time counts from the sending.
 
 mod connection;
+mod plan;
 mod tally;
 
 use std::collections::VecDeque;
@@ -22,8 +24,10 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use connection::{Connection, Event, Sent, State};
+pub(crate) use plan::{Pace, Plan, Protocol, Right};
 pub(crate) use tally::{Tally, nanoseconds};
 
+use super::query;
 use crate::{Error, Result};
 
 /// How often timeouts and connections that are down are looked at.
@@ -35,30 +39,6 @@ const RETRY: Duration = Duration::from_millis(100);
 const MAKING: usize = 100;
 /// The timer's event.
 const TIMER: u64 = u64::MAX;
-
-/// What is asked.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// The request, as bytes.
-    pub(crate) request: Vec<u8>,
-    /// Status codes of right answers.
-    pub(crate) right: Range<u16>,
-    /// The most a request may take from when it was sent.
-    pub(crate) timeout: Duration,
-    /// Each request gets a connection of its own, the making of which is part of its time.
-    pub(crate) fresh: bool,
-}
-
-/// When requests are sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Pace {
-    /// So many a second, evenly, for this time.
-    Rate(f64, Duration),
-    /// As fast as answers come, so many in all, and at most for this time.
-    Closed(u64, Duration),
-    /// One on each connection, at most so many under way.
-    OnceEach(usize),
-}
 
 /// Connections to one server.
 #[derive(Debug)]
@@ -76,6 +56,8 @@ pub(crate) struct Engine<'a> {
     /// Of those, the ones that are idle, longest first. One that was lost since may still be in it.
     idle: VecDeque<usize>,
     under_way: usize,
+    /// Which request is the next one.
+    next: usize,
     buffer: Vec<u8>,
 }
 
@@ -104,10 +86,13 @@ impl<'a> Engine<'a> {
             epoll,
             timer,
             armed: None,
-            connections: (0..count).map(|_| Connection::new(now)).collect(),
+            connections: (0..count)
+                .map(|_| Connection::new(plan.protocol, now))
+                .collect(),
             using: 0..count,
             idle: VecDeque::new(),
             under_way: 0,
+            next: 0,
             buffer: vec![0; 64 << 10],
         };
         if !plan.fresh {
@@ -253,8 +238,10 @@ impl<'a> Engine<'a> {
             .delay
             .saturating_record(nanoseconds(now.saturating_duration_since(earliest)));
         self.under_way += 1;
+        connection.request = self.next;
+        self.next = (self.next + 1) % self.plan.requests.len();
         let event = if matches!(connection.state, State::Idle) {
-            connection.send(&self.plan.request, sent)
+            connection.send(&self.plan.requests[connection.request], sent)
         } else {
             self.open(at, Some(sent), now)
         };
@@ -360,10 +347,9 @@ impl<'a> Engine<'a> {
             return;
         }
         let gone = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
-        if connection.is_writing(&self.plan.request)
-            && flags.intersects(gone | EpollFlags::EPOLLOUT)
-        {
-            let event = connection.writable(&self.plan.request);
+        let request = &self.plan.requests[connection.request];
+        if connection.is_writing(request) && flags.intersects(gone | EpollFlags::EPOLLOUT) {
+            let event = connection.writable(request);
             self.take(at, event, tally);
         }
         let connection = &mut self.connections[at];
@@ -382,10 +368,14 @@ impl<'a> Engine<'a> {
             Event::Connected => {}
             Event::Answer(sent, answer) => {
                 self.under_way -= 1;
-                if self.plan.right.contains(&answer.status) {
+                if self.plan.right.has(answer.status) {
                     tally.answer(sent.start, now);
                 } else {
-                    tally.error(&format!("status {}", answer.status), 1);
+                    let kind = match self.plan.protocol {
+                        Protocol::Http => format!("status {}", answer.status),
+                        Protocol::Dns => query::code(answer.status),
+                    };
+                    tally.error(&kind, 1);
                     tally.last = tally.last.max(now);
                 }
                 if answer.close || self.plan.fresh {
