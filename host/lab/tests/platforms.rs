@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use coracle_lab::experiment::{Ready, Service};
 use coracle_lab::meter::Meter;
-use coracle_lab::network::{self, Network, Wanted};
+use coracle_lab::network::{self, Link, Network, Wanted};
 use coracle_lab::platform::{self, Ended, Image, Instance, Order, Platform};
 
 const PORT: u16 = 8080;
@@ -150,6 +150,19 @@ impl Bench {
         }
     }
 
+    /// A start of `service` with one processor that is not pinned.
+    fn order<'a>(&self, service: &'a Service, link: &'a Link, name: &'a str) -> Order<'a> {
+        Order {
+            service,
+            vcpus: 1,
+            memory_bytes: MEMORY,
+            pin: None,
+            link,
+            name,
+            folder: self.instance_folder(),
+        }
+    }
+
     fn instance_folder(&self) -> PathBuf {
         let folder = self.folder.path().join("instance");
         if folder.exists() {
@@ -170,13 +183,8 @@ fn serves(platform: &mut dyn Platform, bench: &Bench) {
     let start = Instant::now();
     let mut instance = platform
         .start(&Order {
-            service: &service,
-            vcpus: 1,
-            memory_bytes: MEMORY,
             pin: Some(vec![0]),
-            link: attachment.link(),
-            name: "serves",
-            folder: bench.instance_folder(),
+            ..bench.order(&service, attachment.link(), "serves")
         })
         .unwrap();
     let target = attachment.link().reach(PORT);
@@ -189,7 +197,7 @@ fn serves(platform: &mut dyn Platform, bench: &Bench) {
         prepared.shared_bytes
     );
     assert!(instance.ended().is_none());
-    assert_eq!(instance.output(), "listening\n");
+    says_that_it_listens(instance.as_mut());
     assert!(!instance.commands().is_empty());
     let processes = instance.processes();
     assert!(!processes.payload.is_empty(), "{processes:?}");
@@ -212,15 +220,7 @@ fn ends_by_itself(platform: &mut dyn Platform, bench: &Bench) {
     platform.prepare(&service, &bench.image).unwrap();
     let attachment = bench.network.attach(platform.wanted(), None).unwrap();
     let mut instance = platform
-        .start(&Order {
-            service: &service,
-            vcpus: 1,
-            memory_bytes: MEMORY,
-            pin: None,
-            link: attachment.link(),
-            name: "batch",
-            folder: bench.instance_folder(),
-        })
+        .start(&bench.order(&service, attachment.link(), "batch"))
         .unwrap();
     let ended = wait(instance.as_mut());
     assert_eq!(ended.code, Some(7), "{ended:?}\n{}", instance.log());
@@ -233,21 +233,22 @@ fn ends_by_itself(platform: &mut dyn Platform, bench: &Bench) {
     assert!(instance.log().contains("on stderr"), "{}", instance.log());
 }
 
+/// The server says so before it answers; a container runtime passes it on when it gets to it.
+fn says_that_it_listens(instance: &mut dyn Instance) {
+    let start = Instant::now();
+    while instance.output() != "listening\n" {
+        assert!(start.elapsed() < LIMIT, "{:?}", instance.output());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// One that cannot start says why, and leaves nothing either.
 fn fails_in_order(platform: &mut dyn Platform, bench: &Bench) {
     let service = service(&["8080", "/no/such/folder"]);
     platform.prepare(&service, &bench.image).unwrap();
     let attachment = bench.network.attach(platform.wanted(), Some(PORT)).unwrap();
     let mut instance = platform
-        .start(&Order {
-            service: &service,
-            vcpus: 1,
-            memory_bytes: MEMORY,
-            pin: None,
-            link: attachment.link(),
-            name: "fails",
-            folder: bench.instance_folder(),
-        })
+        .start(&bench.order(&service, attachment.link(), "fails"))
         .unwrap();
     let ended = wait(instance.as_mut());
     assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -271,13 +272,8 @@ fn is_refused(platform: &mut dyn Platform, bench: &Bench) {
     let wrong = bench.network.attach(other, Some(PORT)).unwrap();
     for (pin, link) in [(Some(vec![1000]), attachment.link()), (None, wrong.link())] {
         let order = Order {
-            service: &service,
-            vcpus: 1,
-            memory_bytes: MEMORY,
             pin,
-            link,
-            name: "refused",
-            folder: bench.instance_folder(),
+            ..bench.order(&service, link, "refused")
         };
         let error = platform.start(&order).err().expect("it cannot start");
         println!("{}: {error}", platform.name());
@@ -374,15 +370,7 @@ fn is_killed() {
     platform.prepare(&service, &bench.image).unwrap();
     let attachment = bench.network.attach(platform.wanted(), None).unwrap();
     let mut instance = platform
-        .start(&Order {
-            service: &service,
-            vcpus: 1,
-            memory_bytes: MEMORY,
-            pin: None,
-            link: attachment.link(),
-            name: "killed",
-            folder: bench.instance_folder(),
-        })
+        .start(&bench.order(&service, attachment.link(), "killed"))
         .unwrap();
     first_answer(instance.as_mut(), attachment.link().reach(PORT));
     println!("serving");
@@ -445,13 +433,8 @@ fn virtual_machines_work_without_a_bridge() {
         let attachment = bench.network.attach(platform.wanted(), Some(PORT)).unwrap();
         let mut instance = platform
             .start(&Order {
-                service: &service,
                 vcpus: 2,
-                memory_bytes: MEMORY,
-                pin: None,
-                link: attachment.link(),
-                name: "user",
-                folder: bench.instance_folder(),
+                ..bench.order(&service, attachment.link(), "user")
             })
             .unwrap();
         let target = attachment.link().reach(PORT);
@@ -476,17 +459,10 @@ fn an_image_of_others_works() {
     let mut linux = platform::find("linux-vm", Path::new("/")).unwrap();
     let service = service(&["8080"]);
     linux.prepare(&service, &bench.image).unwrap();
-    let order = |attachment| Order {
-        service: &service,
-        vcpus: 1,
-        memory_bytes: MEMORY,
-        pin: None,
-        link: attachment,
-        name: "image",
-        folder: bench.instance_folder(),
-    };
     let attachment = bench.network.attach(Wanted::Tap, Some(PORT)).unwrap();
-    let instance = linux.start(&order(attachment.link())).unwrap();
+    let instance = linux
+        .start(&bench.order(&service, attachment.link(), "image"))
+        .unwrap();
     let line = instance.commands().remove(0);
     drop(instance);
     let words: Vec<&str> = line.split(' ').collect();
@@ -541,9 +517,11 @@ files = {{ kernel = "{}", root = "{}", disk = "{disk}" }}
         .network
         .attach(described.wanted(), Some(PORT))
         .unwrap();
-    let mut instance = described.start(&order(attachment.link())).unwrap();
+    let mut instance = described
+        .start(&bench.order(&service, attachment.link(), "image"))
+        .unwrap();
     first_answer(instance.as_mut(), attachment.link().reach(PORT));
-    assert_eq!(instance.output(), "listening\n");
+    says_that_it_listens(instance.as_mut());
     assert_eq!(instance.stop(LIMIT).unwrap(), None);
 }
 
@@ -580,13 +558,8 @@ fn an_image_works_everywhere() {
         let start = Instant::now();
         let mut instance = platform
             .start(&Order {
-                service: &service,
-                vcpus: 1,
                 memory_bytes: 256 << 20,
-                pin: None,
-                link: attachment.link(),
-                name: "image",
-                folder: bench.instance_folder(),
+                ..bench.order(&service, attachment.link(), "image")
             })
             .unwrap();
         let target = attachment.link().reach(6379);

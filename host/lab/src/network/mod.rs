@@ -155,6 +155,12 @@ fn unique(letter: char) -> String {
     format!("{PREFIX}{}{letter}{number}", std::process::id())
 }
 
+/// The mask of a network prefix, as programs for IPv4 take it.
+pub(crate) fn netmask(prefix: u8) -> Ipv4Addr {
+    let host_bits = 32_u32.saturating_sub(u32::from(prefix));
+    Ipv4Addr::from_bits(u32::MAX.checked_shl(host_bits).unwrap_or(0))
+}
+
 /// Whether this process may make interfaces and namespaces.
 #[must_use]
 pub fn is_privileged() -> bool {
@@ -457,7 +463,7 @@ fn free_port() -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Link, unique};
+    use super::{Link, netmask, unique};
 
     #[test]
     fn names_fit_an_interface_even_with_the_largest_pid() {
@@ -465,6 +471,13 @@ mod tests {
         let name = unique('t');
         let longest = name.len() - std::process::id().to_string().len() + 7;
         assert!(longest <= 15, "{name}");
+    }
+
+    #[test]
+    fn masks_have_as_many_bits_as_the_prefix() {
+        assert_eq!(netmask(24).to_string(), "255.255.255.0");
+        assert_eq!(netmask(32).to_string(), "255.255.255.255");
+        assert_eq!(netmask(0).to_string(), "0.0.0.0");
     }
 
     #[test]

@@ -6,23 +6,22 @@
 //! As an engine would: namespaces, capabilities, masked paths, limits by control group. Not as one: no seccomp profile,
 //! which differs from engine to engine and costs at every system call.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::cgroup;
 use super::oci::{self, Bundle};
 use super::process;
-use super::root::Root;
+use super::root::{HostRoots, Root};
 use super::scratch::Scratch;
 use super::spawn::{Place, spawn};
 use super::tool::{output, shown, tail, text_of};
-use super::{Ended, Image, Instance, Order, Platform, Prepared, Processes, end_child};
+use super::{Ended, Image, Instance, Order, Platform, Prepared, Processes, end_child, end_within};
 use crate::experiment::Service;
-use crate::network::{self, Link, Wanted, find_tool};
+use crate::network::{self, Wanted, find_tool};
 use crate::record::PlatformFacts;
 use crate::{Error, Result};
 
@@ -42,7 +41,7 @@ const GVISOR: [&[&str]; 3] = [
 pub(crate) struct Container {
     name: String,
     runtime: Runtime,
-    roots: BTreeMap<String, Root>,
+    roots: HostRoots,
 }
 
 /// A program that runs bundles.
@@ -86,7 +85,7 @@ impl Container {
         Container {
             name: name.into(),
             runtime,
-            roots: BTreeMap::new(),
+            roots: HostRoots::default(),
         }
     }
 }
@@ -220,20 +219,11 @@ impl Platform for Container {
     }
 
     fn prepare(&mut self, service: &Service, image: &Image) -> Result<Prepared> {
-        let root = Root::prepare(service, image)?;
-        let image_bytes = super::tool::folder_bytes(&root.folder);
-        self.roots.insert(service.name.clone(), root);
-        Ok(Prepared {
-            image_bytes,
-            shared_bytes: 0,
-        })
+        self.roots.prepare(service, image)
     }
 
     fn start(&mut self, order: &Order<'_>) -> Result<Box<dyn Instance>> {
-        let root = super::prepared(&self.roots, order.service)?;
-        let Link::Namespace { namespace, .. } = order.link else {
-            return Err(super::wrong_link(&self.name));
-        };
+        let (root, namespace) = self.roots.find(order, &self.name)?;
         let scratch = Scratch::new(root, order)?;
         let cpus = super::processors(order)?;
         let id = super::cgroup_name(order);
@@ -344,14 +334,11 @@ impl Instance for Running {
         if let Some(ended) = self.ended() {
             return Ok(Some(ended));
         }
-        if !grace.is_zero() && self.signal("TERM") {
-            let deadline = Instant::now() + grace;
-            while Instant::now() < deadline {
-                if let Some(ended) = self.ended() {
-                    return Ok(Some(ended));
-                }
-                std::thread::sleep(Duration::from_millis(2));
-            }
+        if !grace.is_zero()
+            && self.signal("TERM")
+            && let Some(ended) = end_within(self.as_mut(), grace)
+        {
+            return Ok(Some(ended));
         }
         let killed = self.signal("KILL");
         if let Some(child) = &mut self.child {

@@ -6,22 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 use coracle_vmm::Accel;
 use serde::Deserialize;
 
-use super::cgroup::Cgroup;
 use super::process;
-use super::spawn::{Place, spawn};
-use super::tool::{bytes_on_disk, output, shown, tail, text_of};
-use super::vmm::Vmm;
+use super::tool::{bytes_on_disk, output, tail};
+use super::vmm::{Started, Vmm};
 use super::{Ended, Image, Instance, Order, Platform, Prepared, Processes, end_child};
 use crate::experiment::{Service, unknown};
-use crate::network::{Link, Wanted, find_tool};
+use crate::network::{Link, Wanted, find_tool, netmask};
 use crate::record::PlatformFacts;
 use crate::{Error, Result};
 
@@ -161,10 +159,7 @@ impl OtherImage {
                 put("mac", guest_mac.clone());
                 put("ip", guest.to_string());
                 put("prefix", prefix.to_string());
-                put(
-                    "netmask",
-                    Ipv4Addr::from_bits(u32::MAX << (32 - u32::from(*prefix))).to_string(),
-                );
+                put("netmask", netmask(*prefix).to_string());
                 put("gateway", host.to_string());
             }
             Link::None => {}
@@ -322,48 +317,29 @@ impl Platform for OtherImage {
         let arguments = self.description.arguments.iter().map(fill);
         let mut command = Command::new(&self.program);
         command.args(arguments.collect::<Result<Vec<_>>>()?);
-        let line = shown(&command);
-        let cgroup = Cgroup::without_limits(&super::cgroup_name(order));
-        let (stdout, stderr) = super::streams(&order.folder, "vmm")?;
-        let place = Place {
-            cpus: order.pin.as_deref().unwrap_or_default(),
-            cgroup: cgroup.as_ref(),
-            ..Place::default()
-        };
-        Ok(Box::new(Running {
-            child: spawn(&mut command, place, stdout, stderr)?,
-            folder: order.folder.clone(),
-            address: order.link.address(),
-            memory_bytes: order.memory_bytes,
-            line,
-            _cgroup: cgroup,
-        }))
+        Ok(Box::new(Running(Started::new(
+            &mut command,
+            order,
+            Vec::new(),
+        )?)))
     }
 }
 
 #[derive(Debug)]
-struct Running {
-    child: Child,
-    folder: PathBuf,
-    address: IpAddr,
-    memory_bytes: u64,
-    line: String,
-    /// Removed last, with what the VMM may have started.
-    _cgroup: Option<Cgroup>,
-}
+struct Running(Started);
 
 impl Instance for Running {
     fn commands(&self) -> Vec<String> {
-        vec![self.line.clone()]
+        vec![self.0.line.clone()]
     }
 
     fn address(&self) -> IpAddr {
-        self.address
+        self.0.address
     }
 
     fn ended(&mut self) -> Option<Ended> {
         // What the VMM ends with says nothing of the application.
-        let ended = self.child.try_wait().ok()??;
+        let ended = self.0.child.try_wait().ok()??;
         let said = process::ended(ended, false);
         Some(Ended {
             code: None,
@@ -376,26 +352,20 @@ impl Instance for Running {
     }
 
     fn processes(&self) -> Processes {
-        Processes {
-            payload: vec![self.child.id()],
-            runtime: Vec::new(),
-            guest_memory_bytes: Some(self.memory_bytes),
-            cgroup: None,
-        }
+        self.0.processes()
     }
 
     /// What is in the file `{console}`, or where that is not used what the VMM printed.
     fn output(&mut self) -> String {
-        let console = self.folder.join("console");
-        match console.exists() {
-            true => text_of(&console),
-            false => text_of(&self.folder.join("vmm.stdout")),
-        }
+        let name = match self.0.folder.join("console").exists() {
+            true => "console",
+            false => "vmm.stdout",
+        };
+        self.0.text(name)
     }
 
     fn log(&mut self) -> String {
-        let said = text_of(&self.folder.join("vmm.stderr"));
-        tail(said + &self.output())
+        tail(self.0.text("vmm.stderr") + &self.output())
     }
 
     /// There is no way to ask that all of them know: the VMM is killed.
@@ -403,14 +373,8 @@ impl Instance for Running {
         if let Some(ended) = self.ended() {
             return Ok(Some(ended));
         }
-        end_child(&mut self.child);
+        end_child(&mut self.0.child);
         Ok(None)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        end_child(&mut self.child);
     }
 }
 

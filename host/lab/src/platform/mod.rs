@@ -34,7 +34,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::experiment::{Service, unknown};
 use crate::network::{Link, Wanted};
@@ -147,6 +147,9 @@ pub struct Processes {
     pub cgroup: Option<PathBuf>,
 }
 
+/// How often it is looked whether an instance has ended.
+const END_PERIOD: Duration = Duration::from_millis(2);
+
 /// The substrate of what runs without a VMM.
 const HOST: &str = "host";
 
@@ -254,6 +257,20 @@ fn streams(folder: &Path, name: &str) -> Result<(File, File)> {
         File::create(&path).map_err(Error::file(path))
     };
     Ok((create("stdout")?, create("stderr")?))
+}
+
+/// How an instance that was asked to end did so within `grace`, if it did.
+fn end_within(instance: &mut dyn Instance, grace: Duration) -> Option<Ended> {
+    let deadline = Instant::now() + grace;
+    loop {
+        if let Some(ended) = instance.ended() {
+            return Some(ended);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(END_PERIOD);
+    }
 }
 
 /// Ends a child at once and takes its status.

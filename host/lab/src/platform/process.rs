@@ -3,31 +3,30 @@
 //! The platform `process`: the service as an ordinary process of the host, in the files of its image and in a network
 //! namespace, with the same limits as elsewhere, and nothing else of a container: it sees the host's processes and devices.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::cgroup::{Cgroup, Limits};
-use super::root::Root;
+use super::root::HostRoots;
 use super::scratch::Scratch;
 use super::spawn::{Inside, Place, c_string, spawn};
 use super::tool::{shown, tail, text_of};
-use super::{Ended, Image, Instance, Order, Platform, Prepared, Processes, end_child};
+use super::{Ended, Image, Instance, Order, Platform, Prepared, Processes, end_child, end_within};
 use crate::experiment::Service;
-use crate::network::{self, Link, Wanted};
+use crate::network::{self, Wanted};
 use crate::record::PlatformFacts;
 use crate::{Error, Result};
 
 /// Processes of the host.
 #[derive(Debug)]
 pub(crate) struct Process {
-    roots: BTreeMap<String, Root>,
+    roots: HostRoots,
 }
 
 impl Process {
@@ -40,7 +39,7 @@ impl Process {
             ));
         }
         Ok(Process {
-            roots: BTreeMap::new(),
+            roots: HostRoots::default(),
         })
     }
 }
@@ -75,20 +74,11 @@ impl Platform for Process {
     }
 
     fn prepare(&mut self, service: &Service, image: &Image) -> Result<Prepared> {
-        let root = Root::prepare(service, image)?;
-        let image_bytes = super::tool::folder_bytes(&root.folder);
-        self.roots.insert(service.name.clone(), root);
-        Ok(Prepared {
-            image_bytes,
-            shared_bytes: 0,
-        })
+        self.roots.prepare(service, image)
     }
 
     fn start(&mut self, order: &Order<'_>) -> Result<Box<dyn Instance>> {
-        let root = super::prepared(&self.roots, order.service)?;
-        let Link::Namespace { namespace, .. } = order.link else {
-            return Err(super::wrong_link(self.name()));
-        };
+        let (root, namespace) = self.roots.find(order, self.name())?;
         let scratch = Scratch::new(root, order)?.with_system()?;
         let cpus = super::processors(order)?;
         let limits = Limits {
@@ -198,14 +188,10 @@ impl Instance for Running {
 
     fn stop(mut self: Box<Self>, grace: Duration) -> Result<Option<Ended>> {
         let pid = Pid::from_raw(self.child.id().cast_signed());
-        if kill(pid, Signal::SIGTERM).is_ok() {
-            let deadline = Instant::now() + grace;
-            while Instant::now() < deadline {
-                if let Some(ended) = self.ended() {
-                    return Ok(Some(ended));
-                }
-                std::thread::sleep(Duration::from_millis(2));
-            }
+        if kill(pid, Signal::SIGTERM).is_ok()
+            && let Some(ended) = end_within(self.as_mut(), grace)
+        {
+            return Ok(Some(ended));
         }
         end_child(&mut self.child);
         Ok(self.ended())

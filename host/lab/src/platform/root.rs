@@ -17,9 +17,40 @@ use coracle_imager::image::{Store, source};
 use coracle_imager::root::DEFAULT_PATH;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{Image, folders};
+use super::tool::folder_bytes;
+use super::{Image, Order, Prepared, folders};
 use crate::experiment::Service;
+use crate::network::Link;
 use crate::{Error, Result};
+
+/// The roots of services on a platform of the host, which needs nothing else on disk.
+#[derive(Debug, Default)]
+pub(super) struct HostRoots(BTreeMap<String, Root>);
+
+impl HostRoots {
+    pub(super) fn prepare(&mut self, service: &Service, image: &Image) -> Result<Prepared> {
+        let root = Root::prepare(service, image)?;
+        let image_bytes = folder_bytes(&root.folder);
+        self.0.insert(service.name.clone(), root);
+        Ok(Prepared {
+            image_bytes,
+            shared_bytes: 0,
+        })
+    }
+
+    /// The root of a service that was prepared, and the network namespace it is to be started in.
+    pub(super) fn find<'a>(
+        &'a self,
+        order: &'a Order<'_>,
+        name: &str,
+    ) -> Result<(&'a Root, &'a str)> {
+        let root = super::prepared(&self.0, order.service)?;
+        match order.link {
+            Link::Namespace { namespace, .. } => Ok((root, namespace)),
+            _ => Err(super::wrong_link(name)),
+        }
+    }
+}
 
 /// A root folder and what is started in it.
 #[derive(Clone, Debug, PartialEq, Eq)]

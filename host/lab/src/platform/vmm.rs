@@ -3,12 +3,18 @@
 //! What all VMs of the lab share: the VMM, how it runs guest code, the machine. Platforms with the same of these, and only
 //! they, are compared.
 
-use std::path::Path;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
 use coracle_vmm::accel::AccelChoice;
 use coracle_vmm::{Accel, Host, Qemu};
 
-use super::folders;
+use super::cgroup::Cgroup;
+use super::spawn::{Place, spawn};
+use super::tool::{shown, text_of};
+use super::{Order, Processes, end_child, folders};
 use crate::{Error, Result};
 
 /// The machine type.
@@ -93,6 +99,66 @@ impl Vmm {
             Accel::Kvm if opens() => ",vhost=on",
             _ => "",
         }
+    }
+}
+
+/// A VMM that was started. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) child: Child,
+    /// The instance's folder, where the VMM's own words are in `vmm.stdout` and `vmm.stderr`.
+    pub(super) folder: PathBuf,
+    pub(super) address: IpAddr,
+    pub(super) line: String,
+    memory_bytes: u64,
+    /// Removed last, with what the VMM may have started.
+    _cgroup: Option<Cgroup>,
+}
+
+impl Started {
+    /// Starts `command` where the order wants it. `inherited`: descriptors the VMM keeps.
+    pub(super) fn new(
+        command: &mut Command,
+        order: &Order<'_>,
+        inherited: Vec<OwnedFd>,
+    ) -> Result<Started> {
+        let cgroup = Cgroup::without_limits(&super::cgroup_name(order));
+        let (stdout, stderr) = super::streams(&order.folder, "vmm")?;
+        let place = Place {
+            cpus: order.pin.as_deref().unwrap_or_default(),
+            cgroup: cgroup.as_ref(),
+            inherited,
+            ..Place::default()
+        };
+        let line = shown(command);
+        Ok(Started {
+            child: spawn(command, place, stdout, stderr)?,
+            folder: order.folder.clone(),
+            address: order.link.address(),
+            line,
+            memory_bytes: order.memory_bytes,
+            _cgroup: cgroup,
+        })
+    }
+
+    pub(super) fn processes(&self) -> Processes {
+        Processes {
+            payload: vec![self.child.id()],
+            runtime: Vec::new(),
+            guest_memory_bytes: Some(self.memory_bytes),
+            cgroup: None,
+        }
+    }
+
+    /// A file of the instance's folder as text; nothing if there is none.
+    pub(super) fn text(&self, name: &str) -> String {
+        text_of(&self.folder.join(name))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        end_child(&mut self.child);
     }
 }
 

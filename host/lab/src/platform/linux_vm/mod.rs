@@ -17,24 +17,22 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use self::cpio::Archive;
 use self::kernel::Kernel;
 use self::runtime::Runtime;
-use super::cgroup::Cgroup;
 use super::root::{Root, in_cache};
-use super::spawn::{Place, spawn};
-use super::tool::{bytes_on_disk, output, shown, tail, text_of, tool};
-use super::vmm::{MACHINE, SANDBOX, Vmm};
-use super::{Ended, Image, Instance, Order, Platform, Prepared, Processes, end_child};
+use super::tool::{bytes_on_disk, output, tail, tool};
+use super::vmm::{MACHINE, SANDBOX, Started, Vmm};
+use super::{Ended, Image, Instance, Order, Platform, Prepared, Processes, end_child, end_within};
 use crate::experiment::Service;
-use crate::network::{Link, Wanted};
+use crate::network::{Link, Wanted, netmask};
 use crate::record::PlatformFacts;
 use crate::{Error, Result};
 
@@ -164,7 +162,7 @@ impl LinuxVm {
                     "tap,id=net0,ifname={interface},script=no,downscript=no{}",
                     self.vmm.vhost()
                 );
-                let mask = Ipv4Addr::from_bits(u32::MAX << (32 - u32::from(*prefix)));
+                let mask = netmask(*prefix);
                 (netdev, guest_mac.as_str(), format!("{guest} {mask} {host}"))
             }
             Link::User { host_port, port } => {
@@ -349,41 +347,21 @@ impl Platform for LinuxVm {
         for (number, original) in machine.volumes.iter().enumerate() {
             disk::copy(original, &order.folder.join(format!("volume{number}")))?;
         }
-        let cgroup = Cgroup::without_limits(&super::cgroup_name(order));
-        let (vmm_out, vmm_err) = super::streams(&order.folder, "vmm")?;
-        let line = shown(&command);
-        let place = Place {
-            cpus: order.pin.as_deref().unwrap_or_default(),
-            cgroup: cgroup.as_ref(),
-            inherited: vec![of_guest],
-            ..Place::default()
-        };
-        let child = spawn(&mut command, place, vmm_out, vmm_err)?;
+        let vmm = Started::new(&mut command, order, vec![of_guest])?;
         Ok(Box::new(Running {
-            child,
+            vmm,
             control,
             heard: String::new(),
-            folder: order.folder.clone(),
-            address: order.link.address(),
-            memory_bytes: order.memory_bytes,
-            line,
-            _cgroup: cgroup,
         }))
     }
 }
 
 #[derive(Debug)]
 struct Running {
-    child: Child,
+    vmm: Started,
     /// The first program's words.
     control: UnixStream,
     heard: String,
-    folder: PathBuf,
-    address: IpAddr,
-    memory_bytes: u64,
-    line: String,
-    /// Removed last.
-    _cgroup: Option<Cgroup>,
 }
 
 impl Running {
@@ -405,15 +383,15 @@ impl Running {
 
 impl Instance for Running {
     fn commands(&self) -> Vec<String> {
-        vec![self.line.clone()]
+        vec![self.vmm.line.clone()]
     }
 
     fn address(&self) -> IpAddr {
-        self.address
+        self.vmm.address
     }
 
     fn ended(&mut self) -> Option<Ended> {
-        let status = match self.child.try_wait() {
+        let status = match self.vmm.child.try_wait() {
             Ok(None) => return None,
             Ok(Some(status)) => status.to_string(),
             Err(error) => error.to_string(),
@@ -429,48 +407,32 @@ impl Instance for Running {
     }
 
     fn processes(&self) -> Processes {
-        Processes {
-            payload: vec![self.child.id()],
-            runtime: Vec::new(),
-            guest_memory_bytes: Some(self.memory_bytes),
-            cgroup: None,
-        }
+        self.vmm.processes()
     }
 
     fn output(&mut self) -> String {
-        text_of(&self.folder.join("stdout"))
+        self.vmm.text("stdout")
     }
 
     fn log(&mut self) -> String {
         self.hear();
-        let file = |name: &str| text_of(&self.folder.join(name));
         let parts = [
-            file("vmm.stderr"),
+            self.vmm.text("vmm.stderr"),
             self.heard.clone(),
-            file("stderr"),
-            file("stdout"),
+            self.vmm.text("stderr"),
+            self.vmm.text("stdout"),
         ];
         tail(parts.concat())
     }
 
     fn stop(mut self: Box<Self>, grace: Duration) -> Result<Option<Ended>> {
-        if self.control.write_all(b"stop\n").is_ok() {
-            let deadline = Instant::now() + grace;
-            while Instant::now() < deadline {
-                if let Some(ended) = self.ended() {
-                    return Ok(Some(ended));
-                }
-                std::thread::sleep(Duration::from_millis(2));
-            }
+        if self.control.write_all(b"stop\n").is_ok()
+            && let Some(ended) = end_within(self.as_mut(), grace)
+        {
+            return Ok(Some(ended));
         }
-        end_child(&mut self.child);
+        end_child(&mut self.vmm.child);
         Ok(self.ended())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        end_child(&mut self.child);
     }
 }
 
