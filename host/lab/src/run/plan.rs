@@ -82,7 +82,7 @@ impl Task {
     #[must_use]
     pub fn expected_s(&self) -> f64 {
         /// Loads that are given by a number of requests.
-        const UNKNOWN_S: f64 = 10.0;
+        const UNKNOWN_S: f64 = 5.0;
         match &self.work {
             Work::Start => 0.0,
             Work::Load { .. } => {
