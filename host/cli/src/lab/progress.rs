@@ -22,8 +22,8 @@ pub(super) struct Shown {
 impl Shown {
     pub(super) fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{prefix} {bar:24} {percent:>3}%  {msg}");
+            let bar = ProgressBar::new(1);
+            let style = ProgressStyle::with_template("{prefix} {bar:24} {percent:>3}%  {wide_msg}");
             // The template is a constant; without it the bar has its own look.
             if let Ok(style) = style {
                 bar.set_style(style);

@@ -22,6 +22,8 @@ const SILENCE: Duration = Duration::from_millis(30);
 const ANSWER: Duration = Duration::from_secs(2);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
+/// A program that runs longer than this is asked less often whether it has ended: it may be measuring.
+const SHORT: Duration = Duration::from_secs(1);
 /// How often an instance is asked whether it has ended, which may cost more than an attempt.
 const ENDED_EVERY: Duration = Duration::from_millis(20);
 
@@ -99,7 +101,8 @@ impl Question {
                 let what = format!("no right answer within {seconds:.0} s; the last try: {reason}");
                 return Err(fail(what, instance));
             }
-            std::thread::sleep(PAUSE);
+            let is_long = self.ready == Ready::Exit && since.elapsed() >= SHORT;
+            std::thread::sleep(if is_long { ENDED_EVERY } else { PAUSE });
         }
     }
 }
