@@ -260,6 +260,8 @@ pub(crate) struct Runner<'a> {
     round: String,
     name: &'a str,
     seed: u64,
+    /// What did not come up in all its starts of a session.
+    given_up: BTreeSet<Cell>,
     outcome: Outcome,
 }
 
@@ -287,6 +289,7 @@ impl<'a> Runner<'a> {
             round: String::new(),
             name: &loaded.name,
             seed,
+            given_up: BTreeSet::new(),
             outcome: Outcome::default(),
         })
     }
