@@ -7,11 +7,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::model::{Finding, Key, Model, SHARE, is_main_key};
+use super::finding::{Finding, SHARE};
+use super::model::{Key, Model, is_main_key};
 use super::words;
 use crate::metric::Better;
 use crate::record::{self, Recorded, Run};
-use crate::statistics::{Estimate, Ratio, ratio};
+use crate::statistics::{Estimate, FEWEST, Ratio, ratio};
 use crate::{Error, Result};
 
 /// Two results of one experiment, beside each other.
@@ -96,13 +97,24 @@ pub fn compare(before: &Path, after: &Path) -> Result<Comparison> {
                 .map(|remark| format!("{}: {remark}", name.display())),
         );
     }
+    let figures = figures(&old, &new);
+    let runs = figures
+        .iter()
+        .filter_map(|figure| figure.ratio)
+        .map(|ratio| ratio.runs)
+        .max();
+    if let Some(runs) = runs.filter(|runs| *runs < FEWEST) {
+        remarks.push(format!(
+            "no figure has more than {runs} runs on both sides, and below {FEWEST} nothing is decided: run with --repetitions {FEWEST} or more"
+        ));
+    }
     Ok(Comparison {
         experiment: first.run.experiment.clone(),
         before: first.folder.display().to_string(),
         after: second.folder.display().to_string(),
         differences: differences(&first.run, &second.run),
         remarks,
-        figures: figures(&old, &new),
+        figures,
     })
 }
 

@@ -217,6 +217,16 @@ fn steps(times: &Distribution) -> Vec<Spot> {
     spots
 }
 
+/// "7.59 ± 10.7 ms".
+fn with_deviation(mean: f64, deviation: f64) -> String {
+    let unit = words::unit("latency_max_ms", mean);
+    format!(
+        "{} \u{b1} {}",
+        words::number(unit.of(mean)),
+        unit.value(deviation)
+    )
+}
+
 fn table(times: &Times<'_>) -> Table {
     let mut columns = vec![String::new()];
     columns.extend(
@@ -237,7 +247,7 @@ fn table(times: &Times<'_>) -> Table {
         row("answers", &|times| words::number_of(times.count())),
         row("mean \u{b1} standard deviation", &|times| {
             let (mean, deviation) = times.mean_and_deviation_ms();
-            format!("{} \u{b1} {}", ms(mean), ms(deviation))
+            with_deviation(mean, deviation)
         }),
         row("median", &|times| ms(times.quantile_ms(0.5))),
         row("maximum", &|times| ms(times.quantile_ms(1.0))),
@@ -246,7 +256,7 @@ fn table(times: &Times<'_>) -> Table {
             times
                 .part(0.02, 0.98)
                 .map_or("\u{2013}".to_owned(), |part| {
-                    format!("{} \u{b1} {}", ms(part.mean_ms), ms(part.deviation_ms))
+                    with_deviation(part.mean_ms, part.deviation_ms)
                 })
         }),
         row("from", &|times| {

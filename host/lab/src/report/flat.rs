@@ -7,7 +7,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::Chapter;
-use super::model::{Finding, Group, Measured, Row, SHARE};
+use super::finding::{Finding, SHARE};
+use super::model::{Group, Measured, Row};
 use super::{verdict, words};
 
 const COLUMNS: [&str; 22] = [

@@ -5,8 +5,9 @@
 
 use std::fmt::Write;
 
-use super::model::{Finding, Group, Model};
-use super::table::figures;
+use super::finding::Finding;
+use super::model::{Group, Model};
+use super::table::{figures, published};
 use super::words::{self, escape};
 use super::{Chapter, method, panels, svg, verdict};
 use crate::record::Failure;
@@ -269,6 +270,14 @@ fn tables_of(out: &mut String, model: &Model<'_>, group: &Group, main: bool) {
 }
 
 fn failures(out: &mut String, model: &Model<'_>) {
+    let errors = model.errors_by_kind();
+    if !errors.is_empty() {
+        out.push_str("<h3>Requests without a right answer</h3>\n<ul>\n");
+        for line in errors {
+            let _ = writeln!(out, "<li>{}</li>", escape(&line));
+        }
+        out.push_str("</ul>\n");
+    }
     if model.loaded.failures.is_empty() {
         return;
     }
@@ -284,6 +293,13 @@ fn failures(out: &mut String, model: &Model<'_>) {
 }
 
 fn how(out: &mut String, chapter: &Chapter<'_>) {
+    if let Some(table) = published(&chapter.model) {
+        let _ = writeln!(
+            out,
+            "<details><summary>All figures of the study</summary>\n{}</details>",
+            table.html()
+        );
+    }
     out.push_str("<h3>How this was measured</h3>\n<dl>\n");
     for entry in method::entries(&chapter.model) {
         let _ = write!(out, "<dt>{}</dt><dd>", escape(&entry.term));

@@ -70,6 +70,14 @@ fn chapter_of(out: &mut String, chapter: &Chapter<'_>) {
             }
         }
     }
+    let errors = model.errors_by_kind();
+    if !errors.is_empty() {
+        out.push_str("## Requests without a right answer\n\n");
+        for line in errors {
+            let _ = writeln!(out, "- {}", cell_text(&line));
+        }
+        out.push('\n');
+    }
     if !model.loaded.failures.is_empty() {
         out.push_str("## Failures\n\n");
         for failure in &model.loaded.failures {

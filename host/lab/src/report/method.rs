@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{Model, SHARE};
+use super::finding::SHARE;
+use super::model::Model;
 use super::words;
 use crate::metric;
 use crate::statistics::{FEWEST, RESAMPLES};
@@ -164,7 +165,11 @@ fn metrics(model: &Model<'_>) -> Vec<String> {
     metric::METRICS
         .iter()
         .filter(|metric| used.contains(metric.name))
-        .map(|metric| format!("{}: {}", metric.title, metric.includes))
+        .map(|metric| {
+            // The list says it once, at the mean.
+            let mean = metric::find("latency_mean_ms").filter(|_| metric.includes == "as the mean");
+            format!("{}: {}", metric.title, mean.unwrap_or(metric).includes)
+        })
         .collect()
 }
 

@@ -8,6 +8,7 @@ mod bars;
 mod boxes;
 mod compare;
 mod distributions;
+mod finding;
 mod flat;
 mod html;
 mod lines;

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{sweeps, words};
 use crate::experiment::{Experiment, Kind, Published};
-use crate::metric::{Better, METRICS};
+use crate::metric::METRICS;
 use crate::record::{Cell, Recorded};
-use crate::statistics::{Estimate, Ratio, Rounds, SETTLED_WITHIN, estimate, ratio};
+use crate::statistics::{Estimate, Ratio, Rounds, estimate, ratio};
 
 /// The point of a workload's matrix.
 pub(super) type Point = BTreeMap<String, String>;
@@ -341,8 +341,39 @@ impl<'a> Model<'a> {
         self.loaded.failures.iter().filter(hit).count()
     }
 
+    /// Errors of all rounds together, a line for each platform, workload and point that has some.
+    pub(super) fn errors_by_kind(&self) -> Vec<String> {
+        let mut found: BTreeMap<String, BTreeMap<&str, u64>> = BTreeMap::new();
+        for sample in &self.loaded.samples {
+            for (kind, count) in sample.errors.iter().filter(|(_, count)| **count > 0) {
+                let mut place = vec![
+                    sample.cell.platform.clone(),
+                    sample.cell.service.clone(),
+                    words::vcpus(sample.cell.vcpus),
+                    sample.workload.clone(),
+                ];
+                if !sample.point.is_empty() {
+                    place.push(words::point(&sample.point));
+                }
+                *found
+                    .entry(place.join(", "))
+                    .or_default()
+                    .entry(kind)
+                    .or_default() += count;
+            }
+        }
+        let line = |(place, kinds): (String, BTreeMap<&str, u64>)| {
+            let kinds: Vec<String> = kinds
+                .into_iter()
+                .map(|(kind, count)| format!("{} {kind}", words::number_of(count)))
+                .collect();
+            format!("{place}: {}", kinds.join(", "))
+        };
+        found.into_iter().map(line).collect()
+    }
+
     /// The study's figures for this one. A published point names what matters; what it leaves out fits all.
-    fn published(&self, key: &Key, platform: &str) -> Vec<Published> {
+    pub(super) fn published(&self, key: &Key, platform: &str) -> Vec<Published> {
         let all = self
             .experiment
             .iter()
@@ -441,55 +472,6 @@ fn is_within(part: &Point, whole: &Point) -> bool {
         .all(|(name, value)| whole.get(name) == Some(value))
 }
 
-/// What a ratio says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
-    Better,
-    Worse,
-    /// The interval holds 1 and is narrow.
-    Same,
-    /// They differ, in something that is neither good nor bad.
-    Different,
-    NotSettled,
-}
-
-impl Finding {
-    /// What `ratio` says of `metric`, where an interval up to `share` wide is settled.
-    pub(super) fn of(metric: &str, ratio: &Ratio, share: f64) -> Finding {
-        let more = ratio.ratio > 1.0;
-        match (ratio.differs(), words::better(metric)) {
-            (true, Better::Neither) => Finding::Different,
-            (true, Better::Higher) if more => Finding::Better,
-            (true, Better::Lower) if !more => Finding::Better,
-            (true, _) => Finding::Worse,
-            (false, _) if ratio.is_settled(share) => Finding::Same,
-            (false, _) => Finding::NotSettled,
-        }
-    }
-
-    /// As [`Finding::of`] for what is the same in every run.
-    pub(super) fn of_exact(metric: &str, ratio: f64) -> Finding {
-        match (words::better(metric), ratio) {
-            (_, 1.0) => Finding::Same,
-            (Better::Neither, _) => Finding::Different,
-            (Better::Higher, more) if more > 1.0 => Finding::Better,
-            (Better::Lower, less) if less < 1.0 => Finding::Better,
-            _ => Finding::Worse,
-        }
-    }
-
-    /// In a word or two.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Finding::Better => "better",
-            Finding::Worse => "worse",
-            Finding::Same => "no difference",
-            Finding::Different => "different",
-            Finding::NotSettled => "not settled",
-        }
-    }
-}
-
 /// Whether a row stands in the short tables and plots: what decides, what was published, and the usual first questions.
 pub(super) fn is_main(model: &Model<'_>, row: &Row) -> bool {
     let errors = row.key.metric == "errors"
@@ -541,6 +523,3 @@ pub(super) fn is_main_key(model: &Model<'_>, key: &Key) -> bool {
         || is_own
         || verdicts.any(|verdict| verdict.metric == metric && verdict.workload == key.workload)
 }
-
-/// Up to this share of its middle an interval may be wide.
-pub(super) const SHARE: f64 = SETTLED_WITHIN;

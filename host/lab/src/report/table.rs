@@ -4,7 +4,8 @@
 
 use std::fmt::Write;
 
-use super::model::{Finding, Group, Measured, Model, Row, SHARE, is_main};
+use super::finding::{Finding, SHARE};
+use super::model::{Group, Measured, Model, Row, is_main};
 use super::sweeps;
 use super::verdict::place;
 use super::words::{self, Unit, escape};
@@ -90,6 +91,35 @@ pub(super) fn figures(
         ),
         columns,
         lines,
+    })
+}
+
+/// All that the study published, also where nothing was measured beside it. None if there is nothing.
+pub(super) fn published(model: &Model<'_>) -> Option<Table> {
+    let experiment = model.experiment.as_ref()?;
+    let line = |one: &crate::experiment::Published| {
+        let unit = words::unit(&one.metric, one.value);
+        let mut place = vec![one.workload.clone()];
+        place.extend(one.service.clone());
+        place.extend(one.vcpus.map(words::vcpus));
+        if !one.point.is_empty() {
+            place.push(words::point(&one.point));
+        }
+        let mut value = Cell::plain(unit.value(one.value));
+        value.small.extend(one.source.clone());
+        let cells = vec![
+            Cell::plain(one.ran_as.clone().unwrap_or_else(|| one.platform.clone())),
+            Cell::plain(words::title(&one.metric)),
+            value,
+        ];
+        Line::Row(place.join(", "), cells)
+    };
+    (!experiment.published.is_empty()).then(|| Table {
+        caption: "What the study printed, on its own machines".to_owned(),
+        columns: ["", "Ran as", "Figure", "Value"]
+            .map(str::to_owned)
+            .to_vec(),
+        lines: experiment.published.iter().map(line).collect(),
     })
 }
 

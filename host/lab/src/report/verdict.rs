@@ -2,7 +2,8 @@
 
 //! The answers of a result: a sentence for each statement the experiment wants decided.
 
-use super::model::{Finding, Key, Model, Row, SHARE, is_main};
+use super::finding::{Finding, SHARE};
+use super::model::{Key, Model, Row, is_main};
 use super::words;
 use crate::experiment::Verdict;
 use crate::metric::Better;
@@ -193,14 +194,33 @@ fn decide(model: &Model<'_>, of: &str, by: &str, key: &Key) -> Decided {
         (finding, Some(why)) => format!("{}; the size of it is {why}", finding.word()),
         (finding, None) => finding.word().to_owned(),
     };
+    let text = if exact {
+        words::times(ratio.ratio)
+    } else {
+        words::ratio(&ratio)
+    };
     Decided {
         sentence: format!(
-            "{}: {ending}.",
-            with_place(&claim(&key.metric, of, by, &words::ratio(&ratio)), &place)
+            "{}: {ending}{}.",
+            with_place(&claim(&key.metric, of, by, &text), &place),
+            in_the_study(model, key, of, by)
         ),
         finding: Some(finding),
         place,
         ratio: Some(ratio),
+    }
+}
+
+/// The study's own ratio, where it printed one figure for each side of this very point.
+fn in_the_study(model: &Model<'_>, key: &Key, of: &str, by: &str) -> String {
+    match (
+        model.published(key, of).as_slice(),
+        model.published(key, by).as_slice(),
+    ) {
+        ([of], [by]) if by.value > 0.0 => {
+            format!("; in the study {} times", words::times(of.value / by.value))
+        }
+        _ => String::new(),
     }
 }
 

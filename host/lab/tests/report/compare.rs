@@ -80,6 +80,14 @@ fn few_rounds_change_nothing() {
         "not settled"
     );
     assert!(found.worse(0.0).is_empty());
+    assert!(
+        found
+            .remarks
+            .iter()
+            .any(|remark| remark.contains("--repetitions 5")),
+        "{:?}",
+        found.remarks
+    );
 }
 
 #[test]

@@ -93,6 +93,11 @@ fn a_report_is_whole_and_needs_no_network() {
     let page = read(&folder, "report.html");
     check_page(&page);
     assert!(page.contains("unikernel serves 1.8"), "the first verdict");
+    assert!(
+        page.contains("better; in the study 1.38 times"),
+        "13 800 by 10 000 published"
+    );
+    assert!(page.contains("figure 3; derived from +38 %"), "the source");
     assert!(page.contains("href=\"result/result.jsonl\"") && page.contains("href=\"result/raw/"));
     assert!(read(&folder, "overview.svg").starts_with("<svg xmlns="));
 }
@@ -140,6 +145,7 @@ fn odd_names_and_figures_harm_nothing() {
     assert!(page.contains("the run has no end"));
     assert!(page.contains("1 measurement was cut short"));
     assert!(page.contains("gvisor was not measured"));
+    assert!(page.contains("1\u{a0}200 status &lt;503&gt;"));
     assert!(
         !page.contains("123\u{a0}456"),
         "a partial sample does not count"

@@ -260,6 +260,7 @@ pub(crate) fn odd() -> Synthetic {
     let sample = here.sample("w|x", &[("path", "a point with a really long name that goes on and on until it runs out of any room there is")], &[("throughput_per_s", 7.0)]);
     sample.raw = Some("raw/a b\"><script>.txt".to_owned());
     sample.latency = Some("not a histogram".to_owned());
+    sample.errors.insert("status <503>".to_owned(), 1200);
     let partial = here.sample("w|x", &[], &[("throughput_per_s", 123_456.0)]);
     partial.partial = true;
     for round in 0..3 {
