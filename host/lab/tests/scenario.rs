@@ -6,8 +6,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use coracle_lab::Error;
 use coracle_lab::load::{Job, Row, generator};
 
 /// A server that lives as long as the test program.
@@ -158,6 +160,57 @@ fn a_failed_preparation_ends_the_run() {
         why.contains("`create`") && why.contains("status 404"),
         "{why}"
     );
+}
+
+#[test]
+fn one_kind_of_request_is_one_row() {
+    let file = "request = [{ name = 'sort', path = '/sort', descending = 100, check = 'sorted' }]";
+    let rows = run(file, "requests = 7").unwrap();
+    assert_eq!(
+        (rows.len(), rows[0].answers, rows[0].label.len()),
+        (1, 7, 0)
+    );
+}
+
+#[test]
+fn a_user_who_stops_is_obeyed() {
+    for (name, point) in [
+        ("scenario", "file = 'users.toml'\nduration_s = 60"),
+        ("rate", "rate_per_s = 100\nduration_s = 60"),
+        ("closed", "duration_s = 60"),
+        ("hold", "duration_s = 60"),
+        ("wrk", "duration_s = 60"),
+    ] {
+        let generator = generator(name).unwrap();
+        if generator.find().is_err() {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = "request = [{ name = 'any', path = '/' }]";
+        std::fs::write(folder.path().join("users.toml"), file).unwrap();
+        let cancel = AtomicBool::new(false);
+        let point = toml::from_str(point).unwrap();
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                cancel.store(true, Ordering::Relaxed);
+            });
+            generator.run(&Job {
+                target: serve(),
+                point: &point,
+                duration: None,
+                rate_per_s: None,
+                pin: None,
+                experiment: folder.path(),
+                folder: folder.path().to_owned(),
+                cancel: &cancel,
+            })
+        });
+        assert!(
+            matches!(result, Err(Error::Interrupted)),
+            "{name}: {result:?}"
+        );
+    }
 }
 
 #[test]

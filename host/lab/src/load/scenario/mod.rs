@@ -2,7 +2,7 @@
 
 //! `scenario`: users of a web service, each of whom asks, reads the answer, thinks, and asks again. What they ask stands in a
 //! TOML file: several kinds of requests, by weight or in sequence, with places to fill, credentials, and what a right answer
-//! is. One row for each kind of request, and one for all.
+//! is. One row for each kind of request, and one for all, if there are several.
 
 mod file;
 mod template;
@@ -127,12 +127,14 @@ impl Count {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts are below 2^53")]
-    fn row(self, name: &str, took: Duration) -> Row {
+    fn row(self, name: Option<&str>, took: Duration) -> Row {
         let each = self.exchanges.max(1) as f64;
         let sent = self.sent_bytes as f64 / each;
         let received = self.received_bytes as f64 / each;
         let mut row = self.tally.row(took);
-        row.label.insert("request".to_owned(), name.to_owned());
+        if let Some(name) = name {
+            row.label.insert("request".to_owned(), name.to_owned());
+        }
         row.metrics
             .insert("sent_per_request_bytes".to_owned(), sent);
         row.metrics
@@ -197,9 +199,12 @@ fn run(
     let took = last.map_or(Duration::ZERO, |last| last.duration_since(begin));
     let mut all = Count::new(begin, expected);
     counts.iter().for_each(|count| all.add(count));
-    let mut rows = vec![all.row("all", took)];
+    if counts.len() == 1 {
+        return Ok(vec![all.row(None, took)]);
+    }
+    let mut rows = vec![all.row(Some("all"), took)];
     for (request, count) in scenario.requests.iter().zip(counts) {
-        rows.push(count.row(&request.name, took));
+        rows.push(count.row(Some(&request.name), took));
     }
     Ok(rows)
 }
