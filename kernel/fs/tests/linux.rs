@@ -332,7 +332,10 @@ impl Linux {
                     Mode::empty(),
                 )?;
                 let mut names = Vec::new();
-                for entry in linux::Dir::read_from(&folder)? {
+                // Not `Dir`, which takes a folder that was removed (`ENOENT`) for an empty one.
+                let mut buffer = Vec::with_capacity(8192);
+                let mut entries = linux::RawDir::new(&folder, buffer.spare_capacity_mut());
+                while let Some(entry) = entries.next() {
                     let entry = entry?;
                     let kind = entry.file_type().as_raw_mode() >> 12;
                     names.push(format!(
