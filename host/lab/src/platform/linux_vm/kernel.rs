@@ -92,9 +92,17 @@ impl Kernel {
 
 /// The packages behind the meta package: the kernel, and its modules where they are apart.
 fn packages() -> Result<Vec<String>> {
-    let image = META_PACKAGES
-        .iter()
-        .find_map(|meta| depends(meta, "linux-image-"));
+    let look = || {
+        META_PACKAGES
+            .iter()
+            .find_map(|meta| depends(meta, "linux-image-"))
+    };
+    let mut image = look();
+    if image.is_none() && nix::unistd::geteuid().is_root() {
+        // A fresh machine has no lists yet.
+        output(Command::new("apt-get").args(["update", "-qq"]))?;
+        image = look();
+    }
     let image = image.ok_or_else(|| {
         Error::Host(format!(
             "the package lists know none of {}: run apt-get update, on Debian or Ubuntu",
