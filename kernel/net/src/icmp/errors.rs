@@ -122,7 +122,7 @@ impl NetStack {
     fn deliver_error(&self, protocol: u8, flow: &Flow, seq: u32, error: DeliveryError, now: u64) {
         match protocol {
             protocol::TCP => self.tcp_error(flow, seq, error, now),
-            protocol::UDP => self.udp_error(flow, error),
+            protocol::UDP | protocol::UDP_LITE => self.udp_error(protocol, flow, error),
             _ => {}
         }
     }

@@ -149,6 +149,7 @@ impl NetStack {
         match meta.protocol {
             protocol::TCP => self.input_tcp(meta, buf, now),
             protocol::UDP => self.input_udp(meta, buf, now),
+            protocol::UDP_LITE => self.input_udp_lite(meta, buf, now),
             protocol::IGMP if meta.destination.is_v4() => self.input_igmp(meta, &buf, now),
             protocol::ICMP if meta.destination.is_v4() => self.input_icmp(meta, buf, now),
             protocol::ICMPV6 if !meta.destination.is_v4() => self.input_icmpv6(meta, buf, now),

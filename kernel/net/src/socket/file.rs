@@ -155,7 +155,8 @@ impl SocketFile {
         let protocol = u8::try_from(protocol).map_err(|_| Errno::EPROTONOSUPPORT)?;
         let kind = match (kind, protocol) {
             (SOCK_STREAM, 0 | protocol::TCP) => Kind::Tcp(TcpSocket::new(v6)),
-            (SOCK_DGRAM, 0 | protocol::UDP) => Kind::Udp(UdpSocket::new(v6)),
+            (SOCK_DGRAM, 0 | protocol::UDP) => Kind::Udp(UdpSocket::new(v6, protocol::UDP)),
+            (SOCK_DGRAM, protocol::UDP_LITE) => Kind::Udp(UdpSocket::new(v6, protocol)),
             (SOCK_DGRAM, p) if p == icmp => Kind::Raw(RawSocket::ping(stack, v6)),
             (SOCK_RAW, p) if p != 0 => Kind::Raw(RawSocket::raw(stack, v6, p)),
             (SOCK_STREAM | SOCK_DGRAM | SOCK_RAW, _) => return Err(Errno::EPROTONOSUPPORT),

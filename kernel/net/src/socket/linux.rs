@@ -33,6 +33,10 @@ pub const SOL_IP: u32 = 0;
 pub const SOL_SOCKET: u32 = 1;
 pub const SOL_TCP: u32 = 6;
 pub const SOL_UDP: u32 = 17;
+/// `udplite(7)`.
+pub const SOL_UDPLITE: u32 = 136;
+pub const UDPLITE_SEND_CSCOV: u32 = 10;
+pub const UDPLITE_RECV_CSCOV: u32 = 11;
 pub const SOL_IPV6: u32 = 41;
 pub const SOL_RAW: u32 = 255;
 pub const SOL_PACKET: u32 = 263;

@@ -13,7 +13,8 @@ use coracle_core::{Errno, Result};
 use super::file::{Kind, SocketFile};
 use super::linux::{
     AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET,
-    SOCK_STREAM, SOL_IP, SOL_IPV6, SOL_PACKET, SOL_SOCKET, SOL_TCP, SOL_UDP,
+    SOCK_STREAM, SOL_IP, SOL_IPV6, SOL_PACKET, SOL_SOCKET, SOL_TCP, SOL_UDPLITE,
+    UDPLITE_RECV_CSCOV, UDPLITE_SEND_CSCOV,
 };
 use crate::tcp::TcpOptions;
 use crate::udp::UdpOptions;
@@ -135,7 +136,7 @@ impl SocketFile {
             SOL_IPV6 => self.set_ipv6_option(name, value),
             SOL_TCP => self.set_tcp_option(name, value),
             SOL_PACKET => self.set_packet_option(name, value),
-            SOL_UDP => Err(Errno::ENOPROTOOPT),
+            SOL_UDPLITE => self.set_udp_lite_option(name, value),
             _ => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -148,6 +149,7 @@ impl SocketFile {
             SOL_IP | SOL_IPV6 => self.get_ip_option(level == SOL_IPV6, name, out),
             SOL_TCP => self.get_tcp_option(name, out),
             SOL_PACKET => self.get_packet_option(name, out),
+            SOL_UDPLITE => self.get_udp_lite_option(name, out),
             _ => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -181,6 +183,37 @@ impl SocketFile {
             }
             _ => Err(Errno::ENOPROTOOPT),
         }
+    }
+
+    /// `udplite(7)`. A coverage that is less than the header means the header, one that is too large the largest.
+    fn set_udp_lite_option(&self, name: u32, value: &[u8]) -> Result<()> {
+        let Kind::Udp(socket) = &self.kind else {
+            return Err(Errno::ENOPROTOOPT);
+        };
+        if socket.protocol != protocol::UDP_LITE {
+            return Err(Errno::ENOPROTOOPT);
+        }
+        let coverage = match int(value)? {
+            0 => 0,
+            some => u16::try_from(some.max(8)).unwrap_or(u16::MAX),
+        };
+        match name {
+            UDPLITE_SEND_CSCOV => self.change_udp(|o| o.send_coverage = Some(coverage)),
+            UDPLITE_RECV_CSCOV => self.change_udp(|o| o.receive_coverage = Some(coverage)),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn get_udp_lite_option(&self, name: u32, out: &mut [u8]) -> Result<usize> {
+        let Kind::Udp(socket) = &self.kind else {
+            return Err(Errno::ENOPROTOOPT);
+        };
+        let coverage = match name {
+            UDPLITE_SEND_CSCOV => socket.options(|o| o.send_coverage),
+            UDPLITE_RECV_CSCOV => socket.options(|o| o.receive_coverage),
+            _ => return Err(Errno::ENOPROTOOPT),
+        };
+        Ok(give_int(out, coverage.unwrap_or(0).into()))
     }
 
     pub(super) fn change_tcp(&self, mut f: impl FnMut(&mut TcpOptions)) -> Result<()> {
@@ -345,7 +378,7 @@ impl SocketFile {
         let inet = |v6: bool| if v6 { AF_INET6 } else { AF_INET };
         let (domain, kind, number) = match &self.kind {
             Kind::Tcp(socket) => (inet(socket.v6), SOCK_STREAM, protocol::TCP.into()),
-            Kind::Udp(socket) => (inet(socket.v6), SOCK_DGRAM, protocol::UDP.into()),
+            Kind::Udp(socket) => (inet(socket.v6), SOCK_DGRAM, socket.protocol.into()),
             Kind::Unix(socket) => {
                 let kind = match socket.kind {
                     UnixKind::Stream => SOCK_STREAM,

@@ -4,6 +4,7 @@
 use coracle_core::packet::{HEADROOM, PacketBuf, TxPacket};
 
 use super::UdpSocket;
+use super::lite::Covered;
 use super::socket::Datagram;
 use crate::address::{Endpoint, Flow};
 use crate::icmp::DeliveryError;
@@ -39,26 +40,37 @@ impl NetStack {
         }
         let local = Endpoint::new(meta.destination, header.destination);
         let remote = Endpoint::new(meta.source, header.source);
-        let unicast = self.is_local(meta.destination);
-        if !unicast {
+        buf.truncate(header.len);
+        self.input_datagram(meta, buf, [local, remote], None, now);
+    }
+
+    /// A datagram, from its header on, that is whole. `covered` if it is one of UDP-Lite.
+    pub(super) fn input_datagram(
+        &self,
+        meta: &IpMeta<'_>,
+        mut buf: PacketBuf,
+        [local, remote]: [Endpoint; 2],
+        covered: Option<Covered>,
+        now: u64,
+    ) {
+        let ports = self.udp.of(meta.protocol);
+        if !self.is_local(meta.destination) {
             if !self.is_for_us(meta) {
                 self.counters.drop_not_for_us.bump();
                 return;
             }
-            buf.truncate(header.len);
             buf.trim_front(udp::HEADER);
-            self.deliver_to_many(meta, &buf, local, remote);
+            self.deliver_to_many(meta, &buf, local, remote, covered);
             return;
         }
         let choose = || self.key.flow(&Flow { local, remote });
-        let Some(socket) = self.udp.ports.find(local, remote, false, choose) else {
+        let Some(socket) = ports.find(local, remote, false, choose) else {
             self.counters.drop_no_socket.bump();
             self.send_port_unreachable(meta, buf, now);
             return;
         };
-        buf.truncate(header.len);
         buf.trim_front(udp::HEADER);
-        self.deliver_datagram(&socket, meta, buf, remote);
+        self.deliver_datagram(&socket, meta, buf, remote, covered);
     }
 
     fn deliver_datagram(
@@ -67,7 +79,12 @@ impl NetStack {
         meta: &IpMeta<'_>,
         buf: PacketBuf,
         source: Endpoint,
+        covered: Option<Covered>,
     ) {
+        if covered.is_some_and(|covered| !socket.options(|o| o.takes(covered))) {
+            self.counters.drop_checksum.bump();
+            return;
+        }
         let datagram = Datagram {
             buf: compact(buf),
             source,
@@ -91,15 +108,16 @@ impl NetStack {
         buf: &PacketBuf,
         local: Endpoint,
         remote: Endpoint,
+        covered: Option<Covered>,
     ) {
         let group = meta.destination.is_multicast();
-        for socket in self.udp.ports.find_all(local, remote) {
+        for socket in self.udp.of(meta.protocol).find_all(local, remote) {
             if group && !socket.wants_group(meta.destination, meta.interface.index) {
                 continue;
             }
             let mut copy = PacketBuf::new(0, buf.len());
             copy.append(buf.len()).copy_from_slice(buf.data());
-            self.deliver_datagram(&socket, meta, copy, remote);
+            self.deliver_datagram(&socket, meta, copy, remote, covered);
         }
     }
 
@@ -125,11 +143,12 @@ impl NetStack {
     /// A network error about a datagram of ours: reported on sockets that are connected to that peer, and on others
     /// not at all, as on Linux without `IP_RECVERR`.
     #[cold]
-    pub(crate) fn udp_error(&self, flow: &Flow, error: DeliveryError) {
+    pub(crate) fn udp_error(&self, protocol: u8, flow: &Flow, error: DeliveryError) {
         let DeliveryError::Hard(errno) = error else {
             return;
         };
-        let socket = self.udp.ports.find(flow.local, flow.remote, false, || 0);
+        let ports = self.udp.of(protocol);
+        let socket = ports.find(flow.local, flow.remote, false, || 0);
         if let Some(socket) = socket
             && socket.peer() == Ok(flow.remote)
         {

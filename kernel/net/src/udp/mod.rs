@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! UDP (RFC 768, `udp(7)`).
+//! UDP (RFC 768, `udp(7)`) and UDP-Lite (RFC 3828, `udplite(7)`), which differ in what the checksum covers and share
+//! everything else but their ports.
 
 mod input;
+mod lite;
 mod socket;
 
 use alloc::vec::Vec;
@@ -9,18 +11,30 @@ use alloc::vec::Vec;
 use crate::address::Address;
 use crate::map::HashKey;
 use crate::ports::PortTable;
+use crate::wire::protocol::UDP_LITE;
 
 pub(crate) use socket::{UdpReceived, UdpSend, UdpSocket};
 
 /// UDP sockets by port.
 pub(crate) struct UdpTables {
     ports: PortTable<UdpSocket>,
+    lite_ports: PortTable<UdpSocket>,
 }
 
 impl UdpTables {
     pub(crate) fn new(key: HashKey) -> Self {
         Self {
             ports: PortTable::new(key),
+            lite_ports: PortTable::new(key),
+        }
+    }
+
+    /// The ports of one of the two protocols.
+    fn of(&self, protocol: u8) -> &PortTable<UdpSocket> {
+        if protocol == UDP_LITE {
+            &self.lite_ports
+        } else {
+            &self.ports
         }
     }
 }
@@ -47,6 +61,10 @@ pub(crate) struct UdpOptions {
     pub(crate) receive_ttl: bool,
     /// `IP_RECVTOS` and `IPV6_RECVTCLASS`.
     pub(crate) receive_tos: bool,
+    /// `UDPLITE_SEND_CSCOV`: bytes that the checksum covers; `None` and 0 for all.
+    pub(crate) send_coverage: Option<u16>,
+    /// `UDPLITE_RECV_CSCOV`: the least coverage of datagrams that are taken, 0 for all of them; `None` if any will do.
+    pub(crate) receive_coverage: Option<u16>,
     /// Groups joined, each on an interface.
     pub(crate) groups: Vec<(Address, usize)>,
 }
@@ -69,6 +87,8 @@ impl Default for UdpOptions {
             packet_info: false,
             receive_ttl: false,
             receive_tos: false,
+            send_coverage: None,
+            receive_coverage: None,
             groups: Vec::new(),
         }
     }

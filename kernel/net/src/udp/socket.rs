@@ -10,7 +10,7 @@ use coracle_core::poll::PollSource;
 use coracle_core::sync::SpinLock;
 use coracle_core::{Errno, PollEvents, Result};
 
-use super::UdpOptions;
+use super::{UdpOptions, lite};
 use crate::address::{Address, Endpoint};
 use crate::ip::{IpHeader, checksum_in_place};
 use crate::link::Path;
@@ -64,6 +64,8 @@ struct Inner {
 pub(crate) struct UdpSocket {
     pub(crate) poll: PollSource,
     pub(crate) v6: bool,
+    /// `UDP` or `UDP_LITE`.
+    pub(crate) protocol: u8,
     me: Weak<Self>,
     inner: SpinLock<Inner>,
 }
@@ -105,10 +107,12 @@ fn any(v6: bool) -> Address {
 const READABLE: PollEvents = PollEvents::IN.union(PollEvents::RDNORM);
 
 impl UdpSocket {
-    pub(crate) fn new(v6: bool) -> Arc<Self> {
+    /// A socket of `protocol`, which is `UDP` or `UDP_LITE`.
+    pub(crate) fn new(v6: bool, protocol: u8) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             poll: PollSource::new(),
             v6,
+            protocol,
             me: me.clone(),
             inner: SpinLock::new(Inner {
                 options: UdpOptions::default(),
@@ -140,7 +144,10 @@ impl UdpSocket {
         if !known {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        let port = stack.udp.ports.bind(&me, to.port, inner.binding(address))?;
+        let port = stack
+            .udp
+            .of(self.protocol)
+            .bind(&me, to.port, inner.binding(address))?;
         inner.local = Endpoint::new(address, port);
         inner.bound_address = address;
         inner.bound = true;
@@ -184,7 +191,10 @@ impl UdpSocket {
         let binding = inner.binding(inner.local.address);
         let port = inner.local.port;
         drop(inner);
-        stack.udp.ports.update(&me, port, |b| *b = binding);
+        stack
+            .udp
+            .of(self.protocol)
+            .update(&me, port, |b| *b = binding);
         Ok(())
     }
 
@@ -256,18 +266,25 @@ impl UdpSocket {
             src.rewind(start);
             return Err(Errno::EMSGSIZE);
         }
-        Udp {
-            source: inner.local.port,
-            destination: destination.port,
-            len: udp::HEADER + len,
-            has_checksum: true,
-        }
-        .emit(head.prepend(udp::HEADER));
-        let mut packet = TxPacket::new(head);
-        checksum_in_place(&mut packet, &path, address, protocol::UDP, udp::CHECKSUM);
+        let ports = [inner.local.port, destination.port];
+        let packet = if self.protocol == protocol::UDP_LITE {
+            lite::put_header(&mut head, ports, &inner.options, &path, address);
+            TxPacket::new(head)
+        } else {
+            Udp {
+                source: ports[0],
+                destination: ports[1],
+                len: udp::HEADER + len,
+                has_checksum: true,
+            }
+            .emit(head.prepend(udp::HEADER));
+            let mut packet = TxPacket::new(head);
+            checksum_in_place(&mut packet, &path, address, protocol::UDP, udp::CHECKSUM);
+            packet
+        };
         let header = IpHeader {
             destination: address,
-            protocol: protocol::UDP,
+            protocol: self.protocol,
             ttl,
             tos,
             dont_fragment,
@@ -385,7 +402,7 @@ impl UdpSocket {
             stack.leave_group(group, interface, stack.now());
         }
         if let (Some(me), Some(port)) = (self.me.upgrade(), port) {
-            stack.udp.ports.unbind(&me, port);
+            stack.udp.of(self.protocol).unbind(&me, port);
         }
     }
 
@@ -436,7 +453,10 @@ impl UdpSocket {
         let bound = inner.bound;
         drop(inner);
         if let Some(me) = self.me.upgrade().filter(|_| bound) {
-            stack.udp.ports.update(&me, port, |b| *b = binding);
+            stack
+                .udp
+                .of(self.protocol)
+                .update(&me, port, |b| *b = binding);
         }
     }
 }

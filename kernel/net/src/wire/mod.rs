@@ -22,6 +22,7 @@ pub(crate) mod protocol {
     pub(crate) const TCP: u8 = 6;
     pub(crate) const UDP: u8 = 17;
     pub(crate) const ICMPV6: u8 = 58;
+    pub(crate) const UDP_LITE: u8 = 136;
 }
 
 /// Big-endian 16 bits at a constant offset of a header whose length was checked.
