@@ -159,6 +159,30 @@ CASE(scheduling_parameters) {
     CHECK(getpriority(PRIO_PROCESS, 0) >= -20 && errno == 0);
 }
 
+static void *nice_of_a_new_thread(void *nice) {
+    *(int *)nice = getpriority(PRIO_PROCESS, 0);
+    return NULL;
+}
+
+CASE(nice_values) {
+    int base = getpriority(PRIO_PROCESS, 0), inherited = 99;
+    if (base > 10)
+        base = 0; // run with a large one: then its bounds would come in between
+    CHECK(setpriority(PRIO_PROCESS, 0, base + 3) == 0);
+    CHECK_EQ(getpriority(PRIO_PROCESS, 0), base + 3);
+    CHECK_EQ(getpriority(PRIO_PROCESS, (id_t)gettid()), base + 3);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, nice_of_a_new_thread, &inherited) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_EQ(inherited, base + 3);
+    CHECK(setpriority(PRIO_PROCESS, 0, 100) == 0);
+    CHECK_EQ(getpriority(PRIO_PROCESS, 0), 19);
+    CHECK_EQ(syscall(SYS_getpriority, PRIO_PROCESS, 0), 1);
+    FAILS(setpriority(PRIO_PROCESS, 999999, 0), ESRCH);
+    FAILS(setpriority(3, 0, 0), EINVAL);
+    FAILS(getpriority(-1, 0), EINVAL);
+}
+
 CASE(thread_name) {
     char name[16] = "", before[16];
     CHECK(prctl(PR_GET_NAME, before) == 0);

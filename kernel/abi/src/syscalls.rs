@@ -216,7 +216,7 @@ macro_rules! for_each_syscall {
             sched_get_priority_min => thread::sched_get_priority_min(policy: i32) Full "";
             sched_rr_get_interval => thread::sched_rr_get_interval(tid: i32, out: User) Full "";
             getpriority => thread::getpriority(which: i32, who: i32) Full "";
-            setpriority => thread::setpriority(which: i32, who: i32, priority: i32) Partial "only 0; threads have equal shares";
+            setpriority => thread::setpriority(which: i32, who: i32, priority: i32) Full "";
             getcpu => thread::getcpu(cpu: User, node: User) Full "";
             arch_prctl => thread::arch_prctl(code: u32, value: usize) Partial "FS and GS bases; no CET, no CPUID faulting";
             prctl => thread::prctl(option: u32, a: usize, b: usize, c: usize, d: usize) Partial "names, dumpable, no_new_privs, death signal, capabilities read; timer slack is remembered, but always 50 us";

@@ -12,6 +12,7 @@ pub mod bitset;
 pub mod buddy;
 pub mod fd_table;
 pub mod id_alloc;
+pub mod nice;
 pub mod path;
 pub mod range_map;
 pub mod recent_calls;

@@ -6,6 +6,7 @@
 
 mod alone;
 mod idle;
+mod nice;
 pub(crate) mod scheduler;
 mod state;
 
@@ -13,7 +14,9 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use coracle_abi::PollEvents;
 use coracle_arch::{TrapFrame, context, cpu, fpu};
@@ -22,6 +25,7 @@ use coracle_logic::recent_calls::RecentCalls;
 
 pub use alone::{become_only, end_others, forget_program};
 pub use idle::{IdleHooks, set_idle_hooks};
+pub use nice::NICE;
 pub use scheduler::{
     busy_ns, context_switches, exit_current, init_cpu, is_any_halted, on_timer_interrupt,
     on_wake_interrupt, preempt_if_needed, run_first, spawn, timer_settings, yield_now,
@@ -89,6 +93,7 @@ pub struct Thread {
     /// CPUs it may use, one bit each.
     affinity: AtomicU64,
     /// Fair share used so far; only differences within one queue mean something.
+    nice: AtomicI32,
     virtual_ns: AtomicU64,
     started_ns: AtomicU64,
     run_ns: AtomicU64,
@@ -216,6 +221,7 @@ fn build(
         moving: AtomicBool::new(false),
         cpu: AtomicUsize::new(cpu::index()),
         affinity: AtomicU64::new(what.parent.map_or(all_cpus, Thread::affinity)),
+        nice: AtomicI32::new(what.parent.map_or(0, Thread::nice)),
         virtual_ns: AtomicU64::new(
             what.parent
                 .map_or(0, |p| p.virtual_ns.load(Ordering::Relaxed)),

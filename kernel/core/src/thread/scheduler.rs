@@ -8,10 +8,11 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use coracle_abi::signal::SignalSet;
 use coracle_arch::{MAX_CPUS, context, cpu, fpu, lapic, smp};
+use coracle_logic::nice::charged;
 
 use super::{
     BLOCKED, DEAD, FIRST_TID, IDLE, PENDING_RESCHEDULE, READY, RUNNING, THREADS, TIDS, Thread,
@@ -59,9 +60,10 @@ struct Cpu {
     previous: UnsafeCell<Option<Arc<Thread>>>,
     /// A context to leave a thread's stack for, when the thread must run elsewhere and nobody else can run here.
     idle_thread: UnsafeCell<Option<Arc<Thread>>>,
-    /// Share of the running thread when it began its run, and when that was: for those who look from other CPUs.
+    /// Share of the running thread when it began its run, when that was, and its nice value: for those who look from other CPUs.
     run_share_ns: AtomicU64,
     run_started_ns: AtomicU64,
+    run_nice: AtomicI32,
     /// Deadline the timer is set to.
     timer_ns: AtomicU64,
     /// End of the running thread's slice; `u64::MAX` while nobody else waits.
@@ -87,6 +89,7 @@ static CPUS: [Cpu; MAX_CPUS] = [const {
         idle_thread: UnsafeCell::new(None),
         run_share_ns: AtomicU64::new(0),
         run_started_ns: AtomicU64::new(0),
+        run_nice: AtomicI32::new(0),
         timer_ns: AtomicU64::new(u64::MAX),
         slice_end_ns: AtomicU64::new(u64::MAX),
         busy_ns: AtomicU64::new(0),
@@ -132,7 +135,8 @@ impl Cpu {
         let head = queue.entries.last().map_or(u64::MAX, |e| e.virtual_ns);
         let running = if self.idle.load(Ordering::Relaxed) == idle::BUSY {
             let ran = time::now().saturating_sub(self.run_started_ns.load(Ordering::Relaxed));
-            self.run_share_ns.load(Ordering::Relaxed) + ran
+            self.run_share_ns.load(Ordering::Relaxed)
+                + charged(ran, self.run_nice.load(Ordering::Relaxed))
         } else {
             u64::MAX
         };
@@ -239,7 +243,7 @@ fn wants_cpu_now(home: &Cpu, share: u64) -> bool {
 
 fn share_now(running: &Thread) -> u64 {
     let ran = time::now().saturating_sub(running.started_ns.load(Ordering::Relaxed));
-    running.virtual_ns.load(Ordering::Relaxed) + ran
+    running.virtual_ns.load(Ordering::Relaxed) + charged(ran, running.nice())
 }
 
 fn request_switch(home: &Cpu) {
@@ -428,7 +432,9 @@ fn charge(thread: &Thread, now: u64) {
     thread.started_ns.store(now, Ordering::Relaxed);
     thread.run_ns.fetch_add(ran, Ordering::Relaxed);
     CPUS[cpu::index()].busy_ns.fetch_add(ran, Ordering::Relaxed);
-    thread.virtual_ns.fetch_add(ran, Ordering::Relaxed);
+    thread
+        .virtual_ns
+        .fetch_add(charged(ran, thread.nice()), Ordering::Relaxed);
 }
 
 /// Continues `next` on this CPU.
@@ -440,6 +446,7 @@ fn run(next: Arc<Thread>, me: usize) {
     }
     next.started_ns.store(now, Ordering::Relaxed);
     home.run_started_ns.store(now, Ordering::Relaxed);
+    home.run_nice.store(next.nice(), Ordering::Relaxed);
     home.run_share_ns
         .store(next.virtual_ns.load(Ordering::Relaxed), Ordering::Relaxed);
     if next.affinity() & 1 << me != 0 {

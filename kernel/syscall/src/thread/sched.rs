@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scheduling parameters: sched(7). Threads share the CPUs evenly; there are no real-time classes.
+//! Scheduling parameters: sched(7). Threads share the CPUs by their nice values; there are no real-time classes.
 
 use alloc::sync::Arc;
 
@@ -7,8 +7,10 @@ use coracle_abi::Errno;
 use coracle_abi::convert::usize_from_u32;
 
 use coracle_core::Result;
-use coracle_core::thread::{self, FIRST_TID, Thread};
+use coracle_core::thread::{self, FIRST_TID, NICE, Thread};
 use coracle_core::user::{self, User, UserIn, UserOut};
+
+use crate::info::geteuid;
 
 /// The thread a call is about; 0 is the caller.
 fn target(tid: i32) -> Result<Arc<Thread>> {
@@ -113,9 +115,10 @@ pub(crate) fn sched_getattr(tid: i32, out: User, size: u32, flags: u32) -> Resul
     if flags != 0 || out.0 == 0 || size < BYTES || usize_from_u32(size) > coracle_abi::PAGE_SIZE {
         return Err(Errno::EINVAL);
     }
-    target(tid)?;
+    let nice = target(tid)?.nice();
     let mut attr = [0u8; BYTES as usize];
     attr[..4].copy_from_slice(&BYTES.to_le_bytes());
+    attr[16..20].copy_from_slice(&nice.to_le_bytes());
     user::write_all(out.0, &attr).map(|()| 0)
 }
 
@@ -145,21 +148,38 @@ pub(crate) fn sched_rr_get_interval(tid: i32, out: User) -> Result<usize> {
         .map(|()| 0)
 }
 
-/// `getpriority(2)`; the system call returns 20 minus the nice value.
+/// `getpriority(2)`; the system call returns 20 minus the nice value, of several threads the highest.
 pub(crate) fn getpriority(which: i32, who: i32) -> Result<usize> {
-    check_who(which, who)?;
-    Ok(20)
+    let mut least = *NICE.end();
+    each_of(which, who, |thread| least = least.min(thread.nice()))?;
+    usize::try_from(20 - least).map_err(|_| Errno::EINVAL)
 }
 
-/// `setpriority(2)`
+/// `setpriority(2)`: who is not root can only give up a part of the share.
 pub(crate) fn setpriority(which: i32, who: i32, priority: i32) -> Result<usize> {
+    let nice = priority.clamp(*NICE.start(), *NICE.end());
+    let may_raise = geteuid()? == 0;
+    let mut refused = false;
+    each_of(which, who, |thread| {
+        if nice < thread.nice() && !may_raise {
+            refused = true;
+        } else {
+            thread.set_nice(nice);
+        }
+    })?;
+    if refused { Err(Errno::EACCES) } else { Ok(0) }
+}
+
+/// Calls `each` with the thread, or for a process group and a user with all threads.
+fn each_of(which: i32, who: i32, mut each: impl FnMut(&Thread)) -> Result<()> {
+    const PRIO_PROCESS: i32 = 0;
     check_who(which, who)?;
-    // Every thread has the same share: asking for more is refused, asking for less has no effect that could be seen.
-    if priority < 0 {
-        Err(Errno::EACCES)
+    if which == PRIO_PROCESS {
+        each(&*target(who)?);
     } else {
-        Ok(0)
+        thread::for_each(each);
     }
+    Ok(())
 }
 
 fn check_who(which: i32, who: i32) -> Result<()> {
