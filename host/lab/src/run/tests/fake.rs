@@ -41,6 +41,21 @@ pub(super) struct FakePlatform {
     pub(super) alive: Arc<AtomicU32>,
 }
 
+/// Takes a port and refuses connections to it, so that no server of a test beside this one gets it and answers.
+fn hold(port: u16) -> std::os::fd::OwnedFd {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
+    use std::os::fd::AsRawFd;
+    let held = socket(
+        AddressFamily::Inet,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .unwrap();
+    bind(held.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, port)).unwrap();
+    held
+}
+
 impl Platform for FakePlatform {
     fn name(&self) -> &str {
         self.name
@@ -77,9 +92,14 @@ impl Platform for FakePlatform {
             )),
             _ => panic!("a link of the wrong kind"),
         };
+        let held = match order.link {
+            Link::User { host_port, .. } if server.is_none() => Some(hold(*host_port)),
+            _ => None,
+        };
         self.alive.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(FakeInstance {
             behaviour: self.behaviour,
+            _held: held,
             server,
             alive: Arc::clone(&self.alive),
         }))
@@ -87,6 +107,8 @@ impl Platform for FakePlatform {
 }
 
 struct FakeInstance {
+    /// The port of one that serves nothing.
+    _held: Option<std::os::fd::OwnedFd>,
     behaviour: Behaviour,
     server: Option<Server>,
     alive: Arc<AtomicU32>,
